@@ -1,0 +1,69 @@
+"""What every way of making a conversation smaller is given and gives back.
+
+Pure: a strategy describes its slow calls and reads their replies; a driver makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.wire.conversation import Conversation, JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One slow call upstream, made with the caller's own credential to the same provider."""
+
+    path: str
+    """Path below the API root, like `/chat/completions`."""
+    body: bytes = field(repr=False)
+    add_headers: Mapping[str, str] = field(default_factory=dict)
+    drop_headers: frozenset[str] = frozenset()
+    """Request headers of the client (lower case) that must not go along."""
+    timeout: float = 180.0
+    """Seconds for the whole call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The whole reply to a call. Status 0: no answer could be had, and `error` says why."""
+
+    status: int
+    body: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+class CompactionFailed(Exception):
+    """The strategy gave no usable artifact. `reason` is a short name for logs and headers, like `summary_refused`;
+    nothing in it is text of the conversation or of the provider's reply."""
+
+    def __init__(self, reason: str, *, overflow: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.overflow = overflow
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is to be compacted, and the room there is for it."""
+
+    conversation: Conversation
+    values: tuple[JsonObject, ...] = field(repr=False)
+    """The items to be summarised, in order, parsed: those after the previous summary, before the cut."""
+    retained: tuple[int, ...]
+    """Chain positions that will be sent verbatim after the artifact (the strategy passes them on)."""
+    previous: str = field(default="", repr=False)
+    """The earlier summary that stands before these items, empty for none."""
+    model: str = ""
+    """Model to ask, as the upstream names it."""
+    window: int | None = None
+    """Context window of that model in tokens, None where unknown."""
+    room: int = 0
+    """Tokens the artifact may take at most."""
+    size: int = 0
+    """Estimated tokens of what it replaces (previous summary and items)."""
+    ratio: float = 1.0
+    """How many real tokens one estimated token has proved to be, at least 1."""
+    max_calls: int = 32

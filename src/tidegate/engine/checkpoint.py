@@ -1,0 +1,129 @@
+"""What a compaction leaves behind, and how it is found again.
+
+Knows values only: no storage, no clock. Called by the exchange and the stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from tidegate.wire.conversation import DialectName
+
+ArtifactKind: TypeAlias = Literal["text", "opaque"]
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What replaces the compacted items.
+
+    A `text` artifact is a summary, readable by any model of its tenant. An `opaque` one is a provider's own items,
+    readable only where `binding` says.
+    """
+
+    kind: ArtifactKind
+    text: str = ""
+    items: tuple[bytes, ...] = ()
+    """Raw JSON of opaque items, as minted, byte for byte."""
+    retained: tuple[int, ...] = ()
+    """Positions (in the chain, from 0) of original items inside the span that are sent again verbatim after the
+    artifact: the newest user turn where the cut fell inside it, system items from the middle of the span."""
+    binding: str = ""
+    """What an opaque artifact is bound to (provider, endpoint, API, model family); empty for text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The first `length` items, whose chain is `chain`, may be replaced by `artifact`."""
+
+    tenant: bytes
+    bucket: bytes
+    """H[1] of the chain: where the lengths at which checkpoints exist are kept."""
+    length: int
+    chain: bytes
+    """H[length], 32 bytes."""
+    head: bytes
+    """Hash of system prompt, leading system items and tools at minting; opaque artifacts need it equal."""
+    dialect: DialectName
+    artifact: Artifact
+    provider: str
+    endpoint: str
+    model: str
+    strategy: str
+    tokens_before: int
+    tokens_after: int
+    created_at: float = 0.0
+    """Seconds since the epoch, set by the store when it saves."""
+
+    @property
+    def id(self) -> str:
+        """Short public name of the checkpoint, safe to log: says nothing of its content."""
+        return self.chain[:8].hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Input tokens a provider reported for a forwarded view: the first `length` items, replaced as `checkpoint` says."""
+
+    bucket: bytes
+    length: int
+    chain: bytes
+    checkpoint: bytes
+    """Chain of the checkpoint that was in the view, empty for none."""
+    head: bytes
+    endpoint: str
+    model: str
+    input_tokens: int
+    """Cache reads and writes included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a store knows of a history: the checkpoints that match it, longest first, and reports of its prefixes."""
+
+    checkpoints: tuple[Checkpoint, ...] = ()
+    reports: tuple[Report, ...] = ()
+
+
+class Store(Protocol):
+    """Keeps checkpoints and reports. Synchronous and quick (a point read is microseconds); any method may raise
+    `StoreError`, which costs the request its replay and nothing else."""
+
+    def find(self, tenant: bytes, bucket: bytes, chains: Mapping[int, bytes]) -> Found:
+        """Two reads: the lengths under (tenant, bucket); then the exact (tenant, length, chains[length]) for each that
+        `chains` has. `chains` maps every prefix length of the request (1…n) to H[length]. Reports likewise, newest
+        first, at most 16."""
+        ...
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Adds a checkpoint atomically. One with the same (tenant, chain, binding) that exists already is kept, never edited."""
+        ...
+
+    def report(self, tenant: bytes, report: Report) -> None:
+        """Adds a report; only the newest few of a bucket are kept."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StoreError(Exception):
+    """The store could not answer; the message names the store and the cause, never any content."""
+
+
+@dataclass(frozen=True, slots=True)
+class NullStore:
+    """Remembers nothing."""
+
+    def find(self, tenant: bytes, bucket: bytes, chains: Mapping[int, bytes]) -> Found:
+        """Nothing."""
+        return Found()
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Forgets."""
+
+    def report(self, tenant: bytes, report: Report) -> None:
+        """Forgets."""
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,112 @@
+"""What the life of a request asks of the world. The exchange yields these; a driver performs them and sends back the result.
+
+A driver may throw the named error into the exchange instead of a result. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply
+from tidegate.engine.checkpoint import Artifact, Checkpoint, Found, Report
+from tidegate.wire.conversation import FinishReason, JsonValue, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Look a history up. Result: `Found`. Error: `StoreError`."""
+
+    tenant: bytes
+    bucket: bytes
+    chains: Mapping[int, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Keep a checkpoint or a report. Result: None. Error: `StoreError`."""
+
+    tenant: bytes
+    record: Checkpoint | Report
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Run a strategy's calls, once for all requests that wait for the same `key`. Result: `Artifact`.
+
+    Error: `CompactionFailed`. `work()` makes a fresh generator that yields `Call`s, is sent `Reply`s and returns the
+    artifact; a driver that joins a running flight never calls it.
+    """
+
+    key: bytes
+    strategy: str
+    work: Any = field(repr=False)
+    """`Callable[[], Work]`"""
+
+
+Work: TypeAlias = Generator[Call, Reply, Artifact]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the request upstream, with `body` in place of the client's, or as it came where `body` is None.
+
+    Result: `Head`. Error: `UpstreamError` where no answer could be had.
+    """
+
+    body: bytes | None = field(repr=False)
+    add_headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of an answer: everything up to the first content, or the whole of a refusal. Still undelivered."""
+
+    number: int
+    """Which send of this exchange it answers, from 0: what `Deliver` names."""
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    refusal: bytes | None = field(default=None, repr=False)
+    """Body of a refusal: an error status, an error event before any content, or an error object in a 200 body."""
+    in_stream: bool = False
+    """The refusal came as an event of a stream that had begun with 200."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Give the client that answer, byte for byte, and close all others. Result: `Finish`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How the delivered answer ended."""
+
+    usage: Usage | None = None
+    finish: FinishReason | None = None
+    complete: bool = True
+    """False where the stream was cut or the client left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Something worth telling: a line in the diagnostics, the headers, a listener. Holds numbers and names, never words
+    of the conversation. Result: None."""
+
+    event: Literal["replayed", "measured", "compacting", "compacted", "compaction_failed", "skipped", "refused", "learned", "fault"]
+    detail: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+class UpstreamError(Exception):
+    """No answer could be had from the upstream (refused, timed out, cut before the head). `status` is what a gateway
+    should answer: 502, or 504 for a timeout. The message is for the person at the client."""
+
+    def __init__(self, message: str, *, status: int = 502) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+Effect: TypeAlias = Find | Save | Compact | Send | Deliver | Notify
