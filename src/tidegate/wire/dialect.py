@@ -1,4 +1,7 @@
-"""The questions every dialect module answers. `wire.DIALECTS` maps a name to the module's `Dialect`."""
+"""The questions every dialect's two modules answer: one for requests, one for answers.
+
+`wire.REQUESTS` and `wire.ANSWERS` map a dialect's name to its module; modules satisfy these protocols as they are.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from tidegate.wire.sse import Event
 from tidegate.wire.watch import Signal
 
 
-class Dialect(Protocol):
-    """How one API writes a conversation, an answer and an error. Pure: bytes and values in, the same out."""
+class Requests(Protocol):
+    """How one API writes a conversation (`wire.chat`, `wire.responses`, `wire.messages`)."""
 
-    name: DialectName
-    path: str
+    NAME: DialectName
+    PATH: str
     """Path below the API root: `/chat/completions`, `/responses`, `/messages`."""
 
     def read(self, body: bytes) -> Conversation:
@@ -69,6 +72,10 @@ class Dialect(Protocol):
         """Body of a plain call: one system text, one user text, no tools, no thinking effort. `like` lends the name of
         its output-limit field. `extra` fields are added, or removed where the value is None."""
         ...
+
+
+class Answers(Protocol):
+    """How one API writes an answer and an error (`wire.chat_answers`, `wire.responses_answers`, `wire.messages_answers`)."""
 
     def read_answer(self, body: bytes) -> Answer:
         """A whole answer body, JSON or SSE (told apart by its first bytes). Never raises."""
