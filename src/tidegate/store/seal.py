@@ -1,0 +1,81 @@
+"""Sealing of what rests on disk: AES-GCM, bound to the place it was sealed for.
+
+Knows bytes only; not where the key comes from, not what is sealed. Called by the stores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from tidegate.engine.checkpoint import StoreError
+
+_VERSION: Final = b"\x01"
+_NONCE_BYTES: Final = 12
+_TAG_BYTES: Final = 16
+_OVERHEAD: Final = len(_VERSION) + _NONCE_BYTES + _TAG_BYTES
+
+
+def derive(secret: bytes, purpose: str) -> bytes:
+    """A 32-byte key for one purpose, from a secret of at least 32 bytes (HKDF-SHA256, RFC 5869)."""
+    if len(secret) < 32:
+        raise ValueError("a secret needs at least 32 bytes")
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=f"tidegate {purpose}".encode()).derive(secret)
+
+
+def context_of(parts: Iterable[bytes | str | int]) -> bytes:
+    """One unambiguous byte string of the parts: each with its type and its length before it."""
+    out = bytearray()
+    for part in parts:
+        match part:
+            case bytes():
+                kind, raw = b"b", part
+            case str():
+                kind, raw = b"s", part.encode("utf-8", "surrogatepass")
+            case _:
+                kind, raw = b"i", str(part).encode()
+        out += kind + len(raw).to_bytes(8, "big") + raw
+    return bytes(out)
+
+
+class Sealer:
+    """Seals and opens with one key. Safe to share between threads.
+
+    Sealed form: a version byte, a random 96-bit nonce, the ciphertext with its 128-bit tag. `context` is
+    authenticated and not kept: what was sealed for one place opens in no other.
+    """
+
+    __slots__ = ("_aead",)
+
+    def __init__(self, key: bytes) -> None:
+        """`key`: at least 32 bytes; the cipher gets a sub-key of it."""
+        self._aead = AESGCM(derive(key, "seal v1"))
+
+    def __repr__(self) -> str:
+        """Says nothing of the key."""
+        return "Sealer()"
+
+    def seal(self, plain: bytes, context: bytes) -> bytes:
+        """`plain`, sealed for `context`: 29 bytes longer than it was."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return _VERSION + nonce + self._aead.encrypt(nonce, plain, _VERSION + context)
+
+    def open(self, sealed: bytes, context: bytes) -> bytes:
+        """What was sealed for `context`. Raises `StoreError` where key, context or bytes are not as they were."""
+        if len(sealed) < _OVERHEAD:
+            raise StoreError("a sealed record is cut short")
+        if sealed[:1] != _VERSION:
+            raise StoreError(
+                f"a sealed record has version {sealed[0]}; this build reads version {_VERSION[0]}"
+            )
+        nonce, body = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
+        try:
+            return self._aead.decrypt(nonce, body, _VERSION + context)
+        except InvalidTag:
+            raise StoreError("a sealed record is damaged, or was sealed with another key") from None

@@ -1,0 +1,80 @@
+"""What is sealed opens only with its key, in its place, undamaged."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.engine.checkpoint import StoreError
+from tidegate.store.seal import Sealer, context_of, derive
+
+KEY = bytes(range(32))
+PLAIN = b"the agent chose port 4242"
+
+
+@given(plain=st.binary(max_size=300), context=st.binary(max_size=60))
+@settings(deadline=None, max_examples=50)
+def test_opens_what_it_sealed(plain: bytes, context: bytes) -> None:
+    assert Sealer(KEY).open(Sealer(KEY).seal(plain, context), context) == plain
+
+
+def test_hides_the_plain_text_and_never_repeats() -> None:
+    first, second = Sealer(KEY).seal(PLAIN, b"c"), Sealer(KEY).seal(PLAIN, b"c")
+    assert PLAIN not in first
+    assert first != second
+
+
+@given(position=st.integers(0, len(PLAIN) + 28), bit=st.integers(0, 7))
+@settings(deadline=None, max_examples=80)
+def test_any_flipped_bit_is_refused(position: int, bit: int) -> None:
+    sealed = bytearray(Sealer(KEY).seal(PLAIN, b"c"))
+    sealed[position] ^= 1 << bit
+    with pytest.raises(StoreError):
+        Sealer(KEY).open(bytes(sealed), b"c")
+
+
+@pytest.mark.parametrize(
+    ("key", "context", "cut"),
+    [
+        pytest.param(KEY[::-1], b"c", None, id="another key"),
+        pytest.param(KEY, b"d", None, id="another place"),
+        pytest.param(KEY, b"c", -1, id="a byte short"),
+        pytest.param(KEY, b"c", 5, id="a stump"),
+        pytest.param(KEY, b"c", 0, id="nothing"),
+    ],
+)
+def test_refuses(key: bytes, context: bytes, cut: int | None) -> None:
+    sealed = Sealer(KEY).seal(PLAIN, b"c")
+    with pytest.raises(StoreError) as caught:
+        Sealer(key).open(sealed[:cut], context)
+    assert "port" not in str(caught.value)
+
+
+def test_a_later_version_is_named() -> None:
+    sealed = b"\x07" + Sealer(KEY).seal(PLAIN, b"c")[1:]
+    with pytest.raises(StoreError, match="version 7"):
+        Sealer(KEY).open(sealed, b"c")
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ([b"ab", b"c"], [b"a", b"bc"]),
+        ([b"1"], [1]),
+        ([b"a"], ["a"]),
+        ([1, 23], [12, 3]),
+        ([b""], []),
+    ],
+)
+def test_contexts_are_unambiguous(left: list[bytes | str | int], right: list[bytes | str | int]) -> None:
+    assert context_of(left) != context_of(right)
+
+
+def test_purposes_have_different_keys() -> None:
+    assert derive(KEY, "one") != derive(KEY, "two")
+    with pytest.raises(ValueError, match="32 bytes"):
+        derive(KEY[:31], "one")
+
+
+def test_a_sealer_does_not_show_its_key() -> None:
+    assert KEY.hex() not in repr(Sealer(KEY))
+    assert str(KEY) not in repr(Sealer(KEY))
