@@ -6,23 +6,23 @@ Knows spans of bytes and the facts other rooms need of an item; does not know an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
-JsonObject: TypeAlias = dict[str, JsonValue]
+from tidegate.wire.jsontext import JsonObject as JsonObject
+from tidegate.wire.jsontext import JsonValue as JsonValue
+from tidegate.wire.jsontext import UnreadableBody as UnreadableBody
+from tidegate.wire.jsontext import dumps
 
 DialectName: TypeAlias = Literal["chat", "responses", "messages"]
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
 """Whose words an item holds. `system` covers developer; `tool` is an item that holds results only."""
 
-PartKind: TypeAlias = Literal["text", "thinking", "call", "result", "image", "file", "audio", "opaque", "json"]
-
-
-class UnreadableBody(ValueError):
-    """The body is not a conversation Tidegate understands; the request is relayed untouched."""
+PartKind: TypeAlias = Literal[
+    "text", "thinking", "call", "result", "image", "file", "audio", "opaque", "json"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,94 @@ class Conversation:
     def replace_items(self, items: Sequence[bytes], *, keep_from: int) -> bytes:
         """The body with items `lead … keep_from-1` replaced by `items` (raw JSON each); all else keeps its bytes.
 
-        The leading system items, the bytes between kept items, and every other field are copied from `raw`.
+        The leading system items, the bytes between kept items, and every other field are copied from `raw`; with
+        nothing to replace it is `raw` itself. A string `input` becomes a list. Raises `ValueError` where `keep_from`
+        lies outside `lead … len(self.items)` and where no item would be left.
         """
-        raise NotImplementedError
+        count = len(self.items)
+        if not self.lead <= keep_from <= count:
+            raise ValueError(f"keep_from must be between {self.lead} and {count}")
+        if not items and keep_from == self.lead:
+            return self.raw
+        if not items and keep_from == count and self.lead == 0:
+            raise ValueError("a request needs at least one item")
+        start, end = self.field_spans[self.items_key]
+        if count == 0 or self.items[0].end == 0:
+            whole = [*items, *(item.raw for item in self.items[keep_from:])]
+            return self._spliced(start, end, b"[" + b",".join(whole) + b"]")
+        new = b",".join(items)
+        if keep_from < count:
+            return self._spliced(
+                self.items[self.lead].start, self.items[keep_from].start, new + b"," if new else b""
+            )
+        if self.lead == 0:
+            return self._spliced(self.items[0].start, self.items[-1].end, new)
+        return self._spliced(self.items[self.lead - 1].end, self.items[-1].end, b"," + new if new else b"")
 
     def replace_fields(self, values: Mapping[str, bytes | None]) -> bytes:
-        """The body with top-level values replaced by raw JSON; a new key is appended, None removes the key."""
-        raise NotImplementedError
+        """The body with top-level values replaced by raw JSON; a new key is appended, None removes the key.
+
+        Kept keys, their values and the bytes between them are copied from `raw`.
+        """
+        pairs = list(self.field_spans.items())
+        keep = [name not in values or values[name] is not None for name, _span in pairs]
+        added = [
+            dumps(name) + b":" + value
+            for name, value in values.items()
+            if value is not None and name not in self.field_spans
+        ]
+        first = next((n for n, kept in enumerate(keep) if kept), None)
+        if first is None:
+            return b"{" + b",".join(added) + b"}"
+        pieces: list[bytes] = []
+        done = 0
+        for n, (name, (start, end)) in enumerate(pairs):
+            value = values.get(name)
+            if n < first:
+                continue
+            if n == first and n > 0:
+                pieces.append(self.raw[: self._key_start(0)])
+                done = self._key_start(n)
+            if not keep[n]:
+                pieces.append(self.raw[done : pairs[n - 1][1][1]])
+                done = end
+            elif value is not None:
+                pieces += (self.raw[done:start], value)
+                done = end
+        last = pairs[-1][1][1]
+        pieces.append(self.raw[done:last])
+        pieces += (b"," + pair for pair in added)
+        pieces.append(self.raw[last:])
+        return b"".join(pieces)
+
+    def _key_start(self, n: int) -> int:
+        """Where the quote of the n-th top-level key stands."""
+        spans = list(self.field_spans.values())
+        return self.raw.index(b'"', spans[n - 1][1] if n else 0)
+
+    def _spliced(self, start: int, end: int, middle: bytes) -> bytes:
+        return b"".join((self.raw[:start], middle, self.raw[end:]))
+
+
+@dataclass(frozen=True, slots=True)
+class RawFields(Mapping[str, bytes]):
+    """Top-level values of a body, cut out of it when asked for."""
+
+    raw: bytes = field(repr=False)
+    spans: Mapping[str, tuple[int, int]]
+
+    def __getitem__(self, key: str) -> bytes:
+        """Raw JSON of the value."""
+        start, end = self.spans[key]
+        return self.raw[start:end]
+
+    def __iter__(self) -> Iterator[str]:
+        """Keys in the order of the body."""
+        return iter(self.spans)
+
+    def __len__(self) -> int:
+        """How many top-level keys there are."""
+        return len(self.spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +214,9 @@ class Usage:
     cached_tokens: int = 0
 
 
-FinishReason: TypeAlias = Literal["stop", "length", "tool_call", "refusal", "filter", "window", "compaction", "error", "other"]
+FinishReason: TypeAlias = Literal[
+    "stop", "length", "tool_call", "refusal", "filter", "window", "compaction", "error", "other"
+]
 """`window` is an answer cut because the context window ran out (`model_context_window_exceeded`)."""
 
 
