@@ -1,0 +1,73 @@
+"""How far the local estimate is from what the provider counts.
+
+Knows sizes and reports of the view in question only (the caller picks those); knows no store and no identity
+of views. Called by the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+RATIO_MAX: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a provider reported for an earlier sending of the same view: its first `length` chain items, the
+    covered ones among them replaced as they are now."""
+
+    length: int
+    input_tokens: int
+    """Cache reads and writes included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The size of a view, in tokens."""
+
+    tokens: int
+    """The calibrated size: the larger of the two below."""
+    local: int
+    """The estimate alone."""
+    baseline: int | None
+    """A reported size and the estimate of what came after it, None without a usable report."""
+    ratio: float
+    """Real tokens per estimated token, 1 … 3, for shrinking budgets that are compared with estimates."""
+
+
+def measure(
+    local: Sequence[int],
+    overhead: int,
+    artifact_tokens: int,
+    covered: int,
+    baselines: Sequence[Baseline],
+    *,
+    window: int | None = None,
+) -> Measured:
+    """The size of a view: `overhead`, the artifact with what is retained beside it (`artifact_tokens`), and
+    the chain items from `covered` on, whose estimates `local` has for every chain item.
+
+    The report of the longest beginning counts, the first given among equals. Impossible reports are passed
+    over: none or zero, above twice the window, below a third of the estimate for the same view (a server that
+    cut the prompt silently), or of a beginning that this view does not have.
+    """
+    fixed = overhead + artifact_tokens
+    estimate = fixed + sum(local[covered:])
+    for report in sorted(baselines, key=lambda report: -report.length):
+        if not covered <= report.length <= len(local):
+            continue
+        then = fixed + sum(local[covered : report.length])
+        if not _possible(report.input_tokens, then, window):
+            continue
+        baseline = report.input_tokens + sum(local[report.length :])
+        ratio = min(RATIO_MAX, max(1.0, report.input_tokens / then)) if then > 0 else 1.0
+        return Measured(max(estimate, baseline), estimate, baseline, ratio)
+    return Measured(estimate, estimate, None, 1.0)
+
+
+def _possible(reported: int, estimated: int, window: int | None) -> bool:
+    if reported <= 0 or reported * 3 < estimated:
+        return False
+    return not window or reported <= 2 * window

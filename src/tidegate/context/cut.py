@@ -1,0 +1,241 @@
+"""Where a history may be cut so that both sides stay legal, and where it should be.
+
+Knows facts and sizes of items, by position; knows no text, no bytes and no API. Called by the engine.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from tidegate.wire.conversation import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place to cut: items before `at` go, but for those retained."""
+
+    at: int
+    retained: tuple[int, ...]
+    """Positions before `at` that are sent again verbatim, in order."""
+    kept_tokens: int
+    """Estimated tokens of the items from `at` on and of those retained."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Which items hold a call and its result. `answers` has (call position, result position), `open_calls`
+    the positions of calls nobody answered, `orphans` those of results nobody asked for."""
+
+    answers: tuple[tuple[int, int], ...]
+    open_calls: tuple[int, ...]
+    orphans: tuple[int, ...]
+
+
+def links(facts: Sequence[Facts]) -> list[int]:
+    """For every position 0 … n the earliest position it must stay with (itself where it is free).
+
+    The last entry stands for the end: it is less than n where the history ends with something unfinished.
+    """
+    n = len(facts)
+    back = list(range(n + 1))
+    pairs = _pairs(facts)
+    for earlier, later in (
+        *pairs.answers,
+        *((i, n) for i in _in_flight(facts, pairs.open_calls)),
+        # A result whose call the client itself has lost stays behind what it followed: never the first item
+        # kept.
+        *((i - 1, i) for i in pairs.orphans if i),
+        *((i, i + 1) for i, item in enumerate(facts) if item.leans_on_next),
+        *_reasoning_runs(facts),
+        *_mentions(facts),
+    ):
+        back[later] = min(back[later], earlier)
+    return back
+
+
+def safe_cuts(facts: Sequence[Facts]) -> list[bool]:
+    """For every position 0 … n whether the history may be cut before it.
+
+    No call is parted from its result, nothing unfinished is left behind, and items that name each other stay
+    together. The first is always true; the last is false where a call still waits for its result.
+    """
+    back = links(facts)
+    safe = [True] * len(back)
+    earliest = len(back)
+    for i in range(len(back) - 1, -1, -1):
+        earliest = min(earliest, back[i])
+        safe[i] = earliest >= i
+    return safe
+
+
+def groups(facts: Sequence[Facts]) -> list[range]:
+    """The history as runs of positions that must stay together, in order and without gaps."""
+    n = len(facts)
+    starts = [i for i, safe in enumerate(safe_cuts(facts)) if safe and i < n]
+    return [range(start, end) for start, end in pairwise([*starts, n])]
+
+
+def newest_turn(facts: Sequence[Facts]) -> int | None:
+    """Position of the newest item with words or media of the user's own, None where there is none."""
+    return next((i for i in range(len(facts) - 1, -1, -1) if facts[i].human), None)
+
+
+def choose(
+    facts: Sequence[Facts],
+    tokens: Sequence[int],
+    *,
+    covered: int,
+    room: int,
+    tail_max: int,
+    min_gain: int,
+    retain_system_max: int,
+) -> Cut | None:
+    """The earliest legal cut after `covered` that leaves at most `room` and `tail_max` estimated tokens;
+    where none does, the latest that leaves the newest group whole. None where there is no legal cut, or less
+    than `min_gain` tokens go.
+
+    Retained are the newest human item where it lies before the cut, with what it needs to stay legal (the
+    calls that it answers), and system items from inside the history, newest first while they fit
+    `retain_system_max`. What was covered and retained before is not gained again.
+    """
+    n = len(facts)
+    if len(tokens) != n:
+        raise ValueError(f"{n} items, but {len(tokens)} sizes")
+    safe = safe_cuts(facts)
+    candidates = [i for i in range(covered + 1, n) if safe[i]]
+    if not candidates:
+        return None
+    before = [0, *accumulate(tokens)]
+    newest = newest_turn(facts)
+    words = _with_its_calls(facts, newest) if newest is not None else ()
+    systems = [i for i in range(n - 1, -1, -1) if facts[i].role == "system" and i not in words]
+    limit = min(room, tail_max)
+    chosen = None
+    for at in candidates:
+        retained = _retained(at, newest, words, systems, tokens, retain_system_max)
+        chosen = Cut(at, retained, before[n] - before[at] + sum(tokens[i] for i in retained))
+        if chosen.kept_tokens <= limit:
+            break
+    assert chosen is not None
+    gone = before[chosen.at] - before[covered]
+    gain = gone - sum(tokens[i] for i in chosen.retained if i >= covered)
+    return chosen if gain >= max(1, min_gain) else None
+
+
+def _retained(
+    at: int,
+    newest: int | None,
+    words: Sequence[int],
+    systems: Iterable[int],
+    tokens: Sequence[int],
+    retain_system_max: int,
+) -> tuple[int, ...]:
+    kept = list(words) if newest is not None and newest < at else []
+    left = retain_system_max
+    for i in systems:
+        if i >= at:
+            continue
+        left -= tokens[i]
+        if left < 0:
+            # An older instruction must not outlive the newer one that may have changed it.
+            break
+        kept.append(i)
+    return tuple(sorted(kept))
+
+
+def _with_its_calls(facts: Sequence[Facts], position: int) -> tuple[int, ...]:
+    """The item and all that its own tool results need: their calls, and those calls' other results."""
+    if not facts[position].results and not facts[position].calls:
+        return (position,)
+    partners: dict[int, set[int]] = defaultdict(set)
+    for call, result in _pairs(facts).answers:
+        partners[call].add(result)
+        partners[result].add(call)
+    found, todo = {position}, [position]
+    while todo:
+        new = partners[todo.pop()] - found
+        found |= new
+        todo.extend(new)
+    return tuple(sorted(found))
+
+
+def _pairs(facts: Sequence[Facts]) -> _Pairs:
+    """Pairs each result with the nearest earlier call of its id that is still open, so an id may be used
+    again later.
+
+    A second result for a call that has one belongs to that call too. A call and result inside one item are no
+    matter of cuts.
+    """
+    waiting: dict[str, list[int]] = defaultdict(list)
+    latest: dict[str, int] = {}
+    answers: list[tuple[int, int]] = []
+    orphans: list[int] = []
+    for i, item in enumerate(facts):
+        own = list(item.calls)
+        for name in item.results:
+            if waiting[name]:
+                answers.append((waiting[name].pop(), i))
+            elif name in own:
+                own.remove(name)
+            elif name in latest:
+                answers.append((latest[name], i))
+            else:
+                orphans.append(i)
+        for name in own:
+            waiting[name].append(i)
+            latest[name] = i
+    open_calls = sorted({i for positions in waiting.values() for i in positions})
+    return _Pairs(tuple(answers), tuple(open_calls), tuple(orphans))
+
+
+def _in_flight(facts: Sequence[Facts], open_calls: Iterable[int]) -> Iterator[int]:
+    """Those open calls whose results may still come: no words of the user and no new assistant turn came
+    after them.
+
+    Items of the assistant that follow without anything between are the same turn: parallel calls are one item
+    each in Responses.
+    """
+    n = len(facts)
+    latest_human = newest_turn(facts)
+    latest_turn = max(
+        (i for i in range(1, n) if facts[i].role == "assistant" and facts[i - 1].role != "assistant"),
+        default=-1,
+    )
+    over = max(latest_turn, -1 if latest_human is None else latest_human)
+    return (i for i in open_calls if i >= over)
+
+
+def _reasoning_runs(facts: Sequence[Facts]) -> Iterator[tuple[int, int]]:
+    """Ties a Responses reasoning item to all assistant items that directly follow it: the API refuses an item
+    that came with reasoning where the reasoning is missing, and the other way round."""
+    start: int | None = None
+    for i, item in enumerate(facts):
+        if start is not None and item.role == "assistant":
+            yield start, i
+        else:
+            start = None
+        if start is None and item.kind == "reasoning":
+            start = i
+
+
+def _mentions(facts: Sequence[Facts]) -> Iterator[tuple[int, int]]:
+    """Ties an item of unknown type to the nearest items, before and after it, that bear an id it mentions."""
+    mentioned = {name for item in facts for name in item.mentions if name}
+    if not mentioned:
+        return
+    bearers: dict[str, list[int]] = defaultdict(list)
+    for i, item in enumerate(facts):
+        for name in {*item.ids, *item.calls, *item.results} & mentioned:
+            bearers[name].append(i)
+    for i, item in enumerate(facts):
+        for name in item.mentions:
+            others = bearers.get(name, ())
+            before, after = bisect_left(others, i), bisect_right(others, i)
+            if before:
+                yield others[before - 1], i
+            if after < len(others):
+                yield i, others[after]

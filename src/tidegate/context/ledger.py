@@ -1,0 +1,82 @@
+"""What is known of each item already seen: its facts, its size and its fingerprint, so that a turn reads only
+what is new.
+
+Knows items by a keyed hash of their bytes and keeps no text; knows no conversation as a whole. Called by the
+engine.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+
+from tidegate.context.estimate import item_tokens
+from tidegate.context.fingerprint import Hasher
+from tidegate.wire import REQUESTS
+from tidegate.wire.conversation import Conversation, DialectName, Facts, UnreadableBody
+from tidegate.wire.jsontext import canonical_dumps, loads
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One item, read."""
+
+    facts: Facts
+    tokens: int
+    """Estimated size."""
+    fingerprint: bytes
+
+
+class Ledger:
+    """A bounded memory of items; the least recently used are forgotten first. May be shared by threads."""
+
+    __slots__ = ("_capacity", "_hasher", "_known", "_lock")
+
+    def __init__(self, hasher: Hasher, capacity_entries: int = 65_536) -> None:
+        """Remembers `capacity_entries` items at most, one at least."""
+        if capacity_entries < 1:
+            raise ValueError("a ledger needs room for one entry at least")
+        self._hasher = hasher
+        self._capacity = capacity_entries
+        self._known: OrderedDict[tuple[DialectName, bytes], Entry] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        """How many entries are remembered."""
+        return len(self._known)
+
+    def entry(self, dialect: DialectName, raw: bytes) -> Entry:
+        """What an item says, by its raw JSON; read only if it is not known. Raises `UnreadableBody` where
+        `raw` is no JSON object."""
+        key = (dialect, self._hasher.raw(raw))
+        with self._lock:
+            entry = self._known.get(key)
+            if entry is not None:
+                self._known.move_to_end(key)
+                return entry
+        entry = self._read(dialect, raw)
+        with self._lock:
+            self._known[key] = entry
+            while len(self._known) > self._capacity:
+                self._known.popitem(last=False)
+        return entry
+
+    def entries(self, conversation: Conversation) -> tuple[Entry, ...]:
+        """One entry for every item of the conversation, leading system items included."""
+        dialect = conversation.dialect
+        return tuple(self.entry(dialect, item.raw) for item in conversation.items)
+
+    def _read(self, dialect: DialectName, raw: bytes) -> Entry:
+        requests = REQUESTS[dialect]
+        try:
+            item = loads(raw)
+            if not isinstance(item, dict):
+                raise UnreadableBody("an item is not a JSON object")
+            canonical = canonical_dumps(requests.canonical(item))
+        except UnreadableBody:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise UnreadableBody("an item is not JSON") from error
+        tokens = item_tokens(dialect, requests.parts(item))
+        return Entry(requests.facts(item), tokens, self._hasher.item(dialect, canonical))
