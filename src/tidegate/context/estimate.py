@@ -126,9 +126,9 @@ def _thinking(_: DialectName, part: Part) -> int:
 
 
 def _file(_: DialectName, part: Part) -> int:
-    if part.text:
+    if part.text and not part.pages and not part.data_bytes:
         return text_tokens(part.text)
-    return PDF_PAGE * (part.pages or 1)
+    return text_tokens(part.text) + PDF_PAGE * (part.pages or 1)
 
 
 def _audio(_: DialectName, part: Part) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
 from blake3 import blake3
 
@@ -64,7 +64,7 @@ class Hasher:
         def derive(purpose: str) -> bytes:
             return blake3(key, derive_key_context=f"tidegate v1 {purpose}").digest()
 
-        self._items = {name: derive(f"item {name}") for name in REQUESTS}
+        self._items = {name: derive(f"item {name}") for name in get_args(DialectName)}
         self._raw = derive("raw")
         self._tenant = derive("tenant")
         self._head = derive("head")
