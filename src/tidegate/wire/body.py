@@ -46,7 +46,8 @@ class Body:
         return self.fields.get(key, b"null") != b"null"
 
     def raw_of(self, *keys: str) -> bytes:
-        """Raw JSON of the first of these fields that says something (not null, not an empty list), else empty."""
+        """Raw JSON of the first of these fields that says something (not null, not an empty list), else
+        empty."""
         return next((raw for key in keys if (raw := self.fields.get(key, b"")) not in _NOTHING), b"")
 
     def items(self, key: str) -> tuple[Item, ...]:

@@ -5,22 +5,25 @@ Knows message and part shapes; no answers, no sizes. Called through `wire.REQUES
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from tidegate.wire import media
 from tidegate.wire.body import leading, read_body
+from tidegate.wire.content import (
+    Reader,
+    json_pieces,
+    mentioned,
+    own_ids,
+    pieces,
+    result_pieces,
+    text_piece,
+    unknown_parts,
+    without_cache_control,
+    words_of,
+)
 from tidegate.wire.conversation import Conversation, DialectName, Facts, JsonObject, JsonValue, Part, Role
 from tidegate.wire.jsontext import dumps
-from tidegate.wire.untyped import (
-    ids_at,
-    json_text,
-    object_at,
-    objects_at,
-    short_strings,
-    text_at,
-    unique,
-    words_and_payload,
-)
+from tidegate.wire.untyped import ids_at, object_at, objects_at, text_at, unique
 
 NAME: DialectName = "chat"
 PATH = "/chat/completions"
@@ -60,43 +63,39 @@ def read(body: bytes) -> Conversation:
 def facts(item: JsonObject) -> Facts:
     """What the cutter needs to know of a message.
 
-    The legacy `function_call` has no id: call and result are linked by the function's name, as `function:NAME`, and a
-    `tool_calls` entry or a `tool` message without an id likewise. Such an id may come more than once in a history;
-    a result then answers the nearest call before it.
+    The legacy `function_call` has no id: call and result are linked by the function's name, as
+    `function:NAME`, and a `tool_calls` entry or a `tool` message without an id likewise. Such an id may come
+    more than once in a history; a result then answers the nearest call before it.
     """
     role = _role(item)
     calls = tuple(_call_id(call) for call in objects_at(item, "tool_calls")) if role == "assistant" else ()
     if role == "assistant" and "name" in (legacy := object_at(item, "function_call")):
         calls += (_by_name(text_at(legacy, "name")),)
-    mentions: tuple[str, ...] = ()
-    if role == "other":
-        mentions = unique(short_strings(item))
-    elif unknown := [part for part in _content(item) if _reader(part) is None]:
-        mentions = unique(short_strings(unknown))
+    unknown: list[JsonValue] = [item] if role == "other" else unknown_parts(item.get("content"), _READERS.get)
     return Facts(
         kind="message",
         role=role,
         human=role == "user" and bool(item.get("content")),
         calls=unique(list(calls)),
         results=_results(item) if role == "tool" else (),
-        ids=ids_at(item, "id"),
-        mentions=mentions,
+        ids=own_ids(item, unknown),
+        mentions=mentioned(unknown),
     )
 
 
 def parts(item: JsonObject) -> Iterator[Part]:
-    """The message's pieces: thinking, content, refusal, tool calls. A tool message's words come as one result."""
+    """The message's pieces: thinking, content, refusal, tool calls. A tool message's words come as one
+    result."""
     role = _role(item)
     if role == "other":
-        yield _json(item)
+        yield from json_pieces(item)
         return
     if role == "assistant":
         yield from _thinking(item)
     if role == "tool":
         yield from _result(item)
     else:
-        for part in _content(item):
-            yield from _part(part)
+        yield from pieces(item.get("content"), _READERS.get)
     if refusal := text_at(item, "refusal"):
         yield Part("text", refusal)
     if role == "assistant":
@@ -113,7 +112,7 @@ def canonical(item: JsonObject) -> JsonValue:
     if isinstance(content, str):
         plain["content"] = [{"type": "text", "text": content}]
     elif isinstance(content, list):
-        plain["content"] = [_uncached(part) for part in content]
+        plain["content"] = [without_cache_control(part) for part in content]
     return plain
 
 
@@ -185,14 +184,9 @@ def _call_words(call: JsonObject) -> tuple[str, str]:
     """Name and arguments of a `tool_calls` entry, of type function or custom."""
     custom = object_at(call, "custom")
     if custom:
-        return text_at(custom, "name"), _words(custom.get("input"))
+        return text_at(custom, "name"), words_of(custom.get("input"))
     function = object_at(call, "function")
-    return text_at(function, "name"), _words(function.get("arguments"))
-
-
-def _words(value: JsonValue) -> str:
-    # Arguments are a string of JSON; some servers write the object itself.
-    return value if isinstance(value, str) else "" if value is None else json_text(value)
+    return text_at(function, "name"), words_of(function.get("arguments"))
 
 
 def _calls(item: JsonObject) -> Iterator[Part]:
@@ -201,14 +195,12 @@ def _calls(item: JsonObject) -> Iterator[Part]:
         yield Part("call", words, name=name, id=_call_id(call))
     if legacy := object_at(item, "function_call"):
         name = text_at(legacy, "name")
-        yield Part("call", _words(legacy.get("arguments")), name=name, id=_by_name(name))
+        yield Part("call", words_of(legacy.get("arguments")), name=name, id=_by_name(name))
 
 
 def _result(item: JsonObject) -> Iterator[Part]:
-    pieces = [piece for part in _content(item) for piece in _part(part)]
-    words = "\n".join(piece.text for piece in pieces if piece.text)
-    yield Part("result", words, name=text_at(item, "name"), id=_results(item)[0])
-    yield from (piece for piece in pieces if piece.kind != "text")
+    found = [*pieces(item.get("content"), _READERS.get)]
+    yield from result_pieces(found, name=text_at(item, "name"), call=_results(item)[0])
 
 
 def _thinking(item: JsonObject) -> Iterator[Part]:
@@ -223,69 +215,30 @@ def _thinking(item: JsonObject) -> Iterator[Part]:
         yield Part("opaque", data_bytes=sealed)
 
 
-def _content(item: JsonObject) -> list[JsonValue]:
-    content = item.get("content")
-    if isinstance(content, list):
-        return content
-    return [] if content is None else [content]
+def _refusal(part: JsonObject) -> Iterator[Part]:
+    yield Part("text", text_at(part, "refusal"))
 
 
-def _reader(part: JsonValue) -> Callable[[JsonObject], Part] | None:
-    if isinstance(part, str):
-        return _text
-    return _READERS.get(text_at(part, "type")) if isinstance(part, dict) else None
-
-
-def _part(part: JsonValue) -> Iterator[Part]:
-    if isinstance(part, str):
-        if part:
-            yield Part("text", part)
-    elif isinstance(part, dict) and (reader := _reader(part)):
-        yield reader(part)
-    else:
-        yield _json(part)
-
-
-def _json(value: JsonValue) -> Part:
-    words, left_out = words_and_payload(value)
-    return Part("json", words, data_bytes=left_out)
-
-
-def _text(part: JsonObject) -> Part:
-    words = part.get("text")
-    return Part("text", words) if isinstance(words, str) else _json(part)
-
-
-def _refusal(part: JsonObject) -> Part:
-    return Part("text", text_at(part, "refusal"))
-
-
-def _image(part: JsonObject) -> Part:
+def _image(part: JsonObject) -> Iterator[Part]:
     # `image_url` is an object here, a string in the Responses API and with some servers.
     link = object_at(part, "image_url")
-    return media.image(text_at(link, "url") or text_at(part, "image_url"), detail=text_at(link, "detail"))
+    yield media.image(text_at(link, "url") or text_at(part, "image_url"), detail=text_at(link, "detail"))
 
 
-def _audio(part: JsonObject) -> Part:
+def _audio(part: JsonObject) -> Iterator[Part]:
     sound = object_at(part, "input_audio")
-    return Part("audio", name=text_at(sound, "format"), data_bytes=len(text_at(sound, "data")))
+    yield Part("audio", name=text_at(sound, "format"), data_bytes=len(text_at(sound, "data")))
 
 
-def _file(part: JsonObject) -> Part:
+def _file(part: JsonObject) -> Iterator[Part]:
     file = object_at(part, "file")
-    return media.document(
+    yield media.document(
         text_at(file, "file_data"), name=text_at(file, "filename") or text_at(file, "file_id")
     )
 
 
-def _uncached(part: JsonValue) -> JsonValue:
-    if isinstance(part, dict) and "cache_control" in part:
-        return {key: value for key, value in part.items() if key != "cache_control"}
-    return part
-
-
-_READERS: Mapping[str, Callable[[JsonObject], Part]] = {
-    "text": _text,
+_READERS: Mapping[str, Reader] = {
+    "text": text_piece,
     "refusal": _refusal,
     "image_url": _image,
     "input_audio": _audio,

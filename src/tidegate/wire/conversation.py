@@ -30,8 +30,8 @@ class Part:
     """One piece of an item as a reader sees it: for estimating its size and for writing a transcript.
 
     `text` holds words (text, thinking, a call's arguments as JSON text, a result's words, an unknown part's
-    compact JSON); media carry their dimensions instead and never their base64. `data_bytes` is the length of the
-    base64 or opaque payload that was left out.
+    compact JSON); media carry their dimensions instead and never their base64. `data_bytes` is the length of
+    the base64 or opaque payload that was left out.
     """
 
     kind: PartKind
@@ -53,7 +53,8 @@ class Facts:
     """What the cutter and the engine need to know of an item."""
 
     kind: str
-    """The item's type as on the wire: `message`, `function_call`, `reasoning`, … (`message` where there is none)."""
+    """The item's type as on the wire: `message`, `function_call`, `reasoning`, … (`message` where there is
+    none)."""
     role: Role
     human: bool = False
     """A user item with words or media of its own, not only tool results."""
@@ -68,7 +69,8 @@ class Facts:
     leans_on_next: bool = False
     """Must stay with the item after it (a Responses reasoning item and the output it belongs to)."""
     opaque: bool = False
-    """Holds a provider's compaction artifact, made by a provider or the client, that Tidegate did not mint."""
+    """Holds a provider's compaction artifact, made by a provider or the client, that Tidegate did not
+    mint."""
     thinking: bool = False
     """Holds Anthropic `thinking` or `redacted_thinking` blocks."""
     reference: bool = False
@@ -103,7 +105,8 @@ class Conversation:
     tools: bytes
     """Raw JSON of the tools, empty where there are none."""
     schema: bytes
-    """Raw JSON of the output schema (`response_format`, `text`, `output_config`), empty where there is none."""
+    """Raw JSON of the output schema (`response_format`, `text`, `output_config`), empty where there is
+    none."""
     server_held: bool
     """History is held by the server (`previous_response_id`, `conversation`, `thread`, an item reference)."""
     fields: Mapping[str, bytes] = field(repr=False)
@@ -113,11 +116,12 @@ class Conversation:
     items_key: str = "messages"
 
     def replace_items(self, items: Sequence[bytes], *, keep_from: int) -> bytes:
-        """The body with items `lead … keep_from-1` replaced by `items` (raw JSON each); all else keeps its bytes.
+        """The body with items `lead … keep_from-1` replaced by `items` (raw JSON each); all else keeps its
+        bytes.
 
-        The leading system items, the bytes between kept items, and every other field are copied from `raw`; with
-        nothing to replace it is `raw` itself. A string `input` becomes a list. Raises `ValueError` where `keep_from`
-        lies outside `lead … len(self.items)` and where no item would be left.
+        The leading system items, the bytes between kept items, and every other field are copied from `raw`;
+        with nothing to replace it is `raw` itself. A string `input` becomes a list. Raises `ValueError` where
+        `keep_from` lies outside `lead … len(self.items)` and where no item would be left.
         """
         count = len(self.items)
         if not self.lead <= keep_from <= count:

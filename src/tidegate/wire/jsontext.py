@@ -1,6 +1,7 @@
 """JSON as bytes: strict decoding, deterministic encoding, and where in a body each value stands.
 
-Knows no API's field names and builds no value it isn't asked for. Called by the dialects and by whoever holds an item.
+Knows no API's field names and builds no value it isn't asked for. Called by the dialects and by whoever holds
+an item.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NoReturn, TypeAlias
 
 import msgspec
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 _SPACE = b" \t\n\r"
@@ -20,7 +21,8 @@ _COMMA, _QUOTE, _CLOSE_OBJECT = b',"}'
 
 _STRING_END = re.compile(rb'(?:[^"\\]|\\.)*"', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""An escape that msgspec may refuse: half of a surrogate pair, as JavaScript clients send when they cut a text."""
+"""An escape that msgspec may refuse: half of a surrogate pair, as JavaScript clients send when they cut a
+text."""
 
 _object_of_raw = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _list_of_raw = msgspec.json.Decoder(list[msgspec.Raw])
@@ -39,8 +41,8 @@ class UnreadableBody(ValueError):
 def loads(raw: bytes) -> JsonValue:
     """The value of a whole JSON text in UTF-8. Lone surrogates are kept.
 
-    Raises `ValueError` for malformed JSON, text that is not UTF-8, NaN and Infinity, numbers too large to hold, and
-    nesting too deep to follow.
+    Raises `ValueError` for malformed JSON, text that is not UTF-8, NaN and Infinity, numbers too large to
+    hold, and nesting too deep to follow.
     """
     try:
         value: JsonValue = _any.decode(raw)
@@ -72,8 +74,9 @@ def canonical_dumps(value: JsonValue) -> bytes:
 def object_spans(raw: bytes) -> dict[str, tuple[int, int]]:
     """Where each top-level value of a JSON object stands in its text (start, end), in the order of the text.
 
-    Only the top level is looked at, but the whole text is checked to be JSON in UTF-8. Raises `UnreadableBody` where
-    it is not, where it is no object, and where a key comes twice (two readers could then see two different bodies).
+    Only the top level is looked at, but the whole text is checked to be JSON in UTF-8. Raises
+    `UnreadableBody` where it is not, where it is no object, and where a key comes twice (two readers could
+    then see two different bodies).
     """
     _check_utf8(raw)
     try:
@@ -99,7 +102,8 @@ def object_spans(raw: bytes) -> dict[str, tuple[int, int]]:
 
 
 def array_spans(raw: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Where each value of the JSON array `raw[start:end]` stands in `raw`. Raises `UnreadableBody` for anything else."""
+    """Where each value of the JSON array `raw[start:end]` stands in `raw`. Raises `UnreadableBody` for
+    anything else."""
     try:
         values: list[msgspec.Raw] = _list_of_raw.decode(memoryview(raw)[start:end])
     except (ValueError, RecursionError) as error:

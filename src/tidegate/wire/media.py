@@ -14,8 +14,8 @@ from tidegate.wire.conversation import Part
 
 _DATA_URL = re.compile(r"data:(?P<media>[^;,]{0,128})[^,]{0,512},", re.IGNORECASE)
 _PEEKS = (1024, 24_576, 393_216)
-"""Decoded bytes to look at, in turn: nearly all formats tell their size in the first, a JPEG with large EXIF or colour
-profiles in the last."""
+"""Decoded bytes to look at, in turn: nearly all formats tell their size in the first, a JPEG with large EXIF
+or colour profiles in the last."""
 _LARGEST_PDF = 4 * 1024 * 1024
 """Characters of base64 up to which a PDF's pages are counted."""
 _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
@@ -40,7 +40,8 @@ def document(source: str, *, media_type: str = "", name: str = "") -> Part:
 
 
 def image_size(data: str, offset: int = 0) -> Size | None:
-    """Width and height in pixels of the base64 image that begins at `offset`; None where they can't be told."""
+    """Width and height in pixels of the base64 image that begins at `offset`; None where they can't be
+    told."""
     for length in _PEEKS:
         head = _decoded(data, offset, length)
         size = _png(head) or _gif(head) or _webp(head) or _jpeg(head)
@@ -50,7 +51,8 @@ def image_size(data: str, offset: int = 0) -> Size | None:
 
 
 def pdf_pages(data: str, offset: int = 0) -> int | None:
-    """Pages of the base64 PDF that begins at `offset`; None for other files, large ones, and packed page trees."""
+    """Pages of the base64 PDF that begins at `offset`; None for other files, large ones, and packed page
+    trees."""
     if len(data) - offset > _LARGEST_PDF or not _decoded(data, offset, 16).startswith(b"%PDF"):
         return None
     whole = _decoded(data, offset, len(data))
