@@ -1,24 +1,162 @@
 """Watches an answer pass: has content begun, did an error come, what usage and ending were reported.
 
-Never changes or holds a byte. Called by the drivers with each chunk of a 200 answer.
+Never changes or holds a byte that passes. Called by the drivers with each chunk of a 200 answer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Final, Protocol
 
-from tidegate.wire.conversation import FinishReason, Usage
+from tidegate.wire import chat_answers, messages_answers, responses_answers
+from tidegate.wire.answers import is_json, looks_like_sse
+from tidegate.wire.conversation import Answer, DialectName, FinishReason, JsonObject, Usage
+from tidegate.wire.signals import Signal, SignalKind
+from tidegate.wire.sse import Event, Reader
 
-SignalKind: TypeAlias = Literal["lifecycle", "content", "error", "end", "ignored"]
+__all__ = ["Signal", "SignalKind", "Watch"]
+
+MOST_BYTES: Final = 16 << 20
+"""A JSON body or one event of more bytes than this is not looked into."""
+MOST_ERROR_BYTES: Final = 64 << 10
+"""A JSON body of more bytes than this is an answer and no error, as far as holding it back goes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """What one event means. `lifecycle` shows the client nothing yet (`response.created`, `message_start`, ping, comment,
-    a chat chunk with a role and no words); `content` does; `error` carries the error's raw JSON."""
+class _Dialect(Protocol):
+    @property
+    def HOT(self) -> tuple[bytes, ...]: ...
+    @property
+    def HOT_UNLESS_NULL(self) -> tuple[bytes, ...]: ...
+    def signal(self, event: Event) -> Signal: ...
+    def usage_of(self, counts: JsonObject) -> Usage | None: ...
+    def read_answer(self, body: bytes) -> Answer: ...
 
-    kind: SignalKind
-    usage: Usage | None = None
-    finish: FinishReason | None = None
-    error: bytes = b""
+
+_DIALECTS: Final[Mapping[DialectName, _Dialect]] = {
+    "chat": chat_answers,
+    "responses": responses_answers,
+    "messages": messages_answers,
+}
+
+
+class Watch:
+    """Watches one answer, streamed or not. No bytes make it raise.
+
+    Until content has begun every event is read; then only those whose bytes hold one of the dialect's marks,
+    and a chunk of whole events without a mark costs a few searches. Answers must not be compressed.
+    """
+
+    def __init__(self, dialect: DialectName, content_type: str) -> None:
+        """`content_type` is the answer's header; the first bytes overrule it where it is wrong."""
+        self._dialect = _DIALECTS[dialect]
+        self._nullable = [(key, key + b":null", key + b": null") for key in self._dialect.HOT_UNLESS_NULL]
+        self._says_sse = "event-stream" in content_type.lower()
+        self._reader: Reader | None = None
+        self._body: bytearray | None = bytearray()
+        self._is_json: bool | None = None
+        self._whole: Usage | None = None
+        self._counts: JsonObject = {}
+        self._calls = False
+        self.begun = False
+        """Something was shown to the client. A JSON body begins at its close, unless it is an error, or when
+        it is too big to be one."""
+        self.error = b""
+        """Raw JSON of the first error event, or of a JSON body that is an error; empty where none came."""
+        self.error_before_content = False
+        self.finish: FinishReason | None = None
+        """How the answer ended, as far as it said so."""
+        self.ended = False
+        """The terminal event came (`[DONE]`, `message_stop`, `response.completed`, …), or a JSON body was
+        whole."""
+        self.watched_bytes = 0
+
+    @property
+    def usage(self) -> Usage | None:
+        """Tokens of this answer as reported so far, None where the report is absent or zero."""
+        return self._whole or self._dialect.usage_of(self._counts)
+
+    def feed(self, chunk: bytes) -> None:
+        """Look at the next bytes of the answer."""
+        self.watched_bytes += len(chunk)
+        if self._reader is not None:
+            self._feed_events(self._reader, chunk)
+        elif self._body is not None:
+            self._body += chunk
+            self._look_at_body(self._body, chunk)
+
+    def close(self) -> None:
+        """The answer is over, whole or cut."""
+        if self._reader is not None:
+            for event in self._reader.close():
+                self._take(event)
+        elif self._body:
+            self._read_body(bytes(self._body))
+        self._reader = self._body = None
+
+    def _look_at_body(self, body: bytearray, chunk: bytes) -> None:
+        """Decide what the answer is at its first byte that isn't space; where it is JSON, wait for all of
+        it."""
+        if self._is_json is None:
+            self._is_json = is_json(chunk)
+        if self._is_json is False:
+            if not self._says_sse and not looks_like_sse(chunk):
+                self._give_up()
+                return
+            self._body, self._reader = None, Reader()
+            self._feed_events(self._reader, bytes(body))
+        elif len(body) > MOST_BYTES:
+            self._give_up()
+        elif len(body) > MOST_ERROR_BYTES:
+            self.begun = True
+
+    def _give_up(self) -> None:
+        self._reader = self._body = None
+        self.begun = True
+
+    def _feed_events(self, reader: Reader, chunk: bytes) -> None:
+        if self.begun and not self._is_hot(chunk) and reader.skip(chunk):
+            return
+        for event in reader.feed(chunk):
+            self._take(event)
+        if reader.pending > MOST_BYTES:
+            self._give_up()
+
+    def _is_hot(self, data: bytes) -> bool:
+        for mark in self._dialect.HOT:
+            if mark in data:
+                return True
+        for key, null, spaced in self._nullable:
+            if key in data and data.count(key) != data.count(null) + data.count(spaced):
+                return True
+        return False
+
+    def _take(self, event: Event) -> None:
+        if self.ended or (self.begun and event.name != "error" and not self._is_hot(event.data)):
+            return
+        seen = self._dialect.signal(event)
+        if seen.counts:
+            self._counts |= {key: value for key, value in seen.counts.items() if value}
+        self._calls = self._calls or seen.calls
+        if seen.finish is not None:
+            self.finish = "tool_call" if self._calls and seen.finish == "stop" else seen.finish
+        if seen.kind == "error":
+            self._fail(seen.error)
+        elif seen.kind == "content":
+            self.begun = True
+        self.ended = seen.kind == "end" or (seen.kind == "error" and seen.finish == "error")
+
+    def _fail(self, error: bytes) -> None:
+        self.finish = self.finish or "error"
+        if not self.error:
+            self.error = error
+            self.error_before_content = not self.begun
+
+    def _read_body(self, body: bytes) -> None:
+        answer = self._dialect.read_answer(body)
+        self._whole = answer.usage
+        self.finish = answer.finish
+        self.ended = answer.finish is not None
+        if answer.error:
+            self._fail(answer.error)
+        else:
+            self.begun = True
