@@ -5,8 +5,8 @@ Knows values only: no storage, no clock. Called by the exchange and the stores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from tidegate.wire.conversation import DialectName
@@ -64,7 +64,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Input tokens a provider reported for a forwarded view: the first `length` items, replaced as `checkpoint` says."""
+    """Input tokens a provider reported for a view: the first `length` items, replaced as `checkpoint` says."""
 
     bucket: bytes
     length: int
@@ -97,14 +97,16 @@ class Store(Protocol):
         ...
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Adds a checkpoint atomically. One with the same (tenant, chain, binding) that exists already is kept, never edited."""
+        """Adds a checkpoint atomically. One with the same (tenant, chain, binding) is kept as it is, never edited."""
         ...
 
     def report(self, tenant: bytes, report: Report) -> None:
         """Adds a report; only the newest few of a bucket are kept."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Gives files and connections back."""
+        ...
 
 
 class StoreError(Exception):

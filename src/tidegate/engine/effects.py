@@ -1,17 +1,19 @@
-"""What the life of a request asks of the world. The exchange yields these; a driver performs them and sends back the result.
+"""What the life of a request asks of the world: the exchange yields these, a driver sends back the results.
 
 A driver may throw the named error into the exchange instead of a result. Nothing here does I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from tidegate.compactors.strategy import Call, CompactionFailed, Reply
-from tidegate.engine.checkpoint import Artifact, Checkpoint, Found, Report
+from tidegate.compactors.strategy import Call, Reply, Summary
+from tidegate.engine.checkpoint import Checkpoint, Report
 from tidegate.wire.conversation import FinishReason, JsonValue, Usage
+
+Work: TypeAlias = Generator[Call, Reply, Summary]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +35,15 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Run a strategy's calls, once for all requests that wait for the same `key`. Result: `Artifact`.
+    """Run a strategy's calls, once for all requests that wait for the same `key`. Result: `Summary`.
 
     Error: `CompactionFailed`. `work()` makes a fresh generator that yields `Call`s, is sent `Reply`s and returns the
-    artifact; a driver that joins a running flight never calls it.
+    summary; a driver that joins a running flight never calls it.
     """
 
     key: bytes
     strategy: str
-    work: Any = field(repr=False)
-    """`Callable[[], Work]`"""
-
-
-Work: TypeAlias = Generator[Call, Reply, Artifact]
+    work: Callable[[], Work] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +72,32 @@ class Head:
     """The refusal came as an event of a stream that had begun with 200."""
 
 
+Action: TypeAlias = Literal["relayed", "replayed", "compacted", "recovered", "unrecovered"]
+"""What happened to a request: passed as it came; sent with a stored checkpoint; compacted before it was sent; compacted
+after the provider refused it; refused by the provider for its size and not saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the client is told in the `x-tidegate-*` headers. Tokens are calibrated estimates."""
+
+    action: Action = "relayed"
+    reason: str = ""
+    """Why nothing was done, or why it did not help; a short name."""
+    strategy: str = ""
+    checkpoint: str = ""
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    compactions: int = 0
+    summary_calls: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Deliver:
     """Give the client that answer, byte for byte, and close all others. Result: `Finish`."""
 
     number: int
+    outcome: Outcome = field(default_factory=Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +115,17 @@ class Notify:
     """Something worth telling: a line in the diagnostics, the headers, a listener. Holds numbers and names, never words
     of the conversation. Result: None."""
 
-    event: Literal["replayed", "measured", "compacting", "compacted", "compaction_failed", "skipped", "refused", "learned", "fault"]
+    event: Literal[
+        "replayed",
+        "measured",
+        "compacting",
+        "compacted",
+        "compaction_failed",
+        "skipped",
+        "refused",
+        "learned",
+        "fault",
+    ]
     detail: Mapping[str, JsonValue] = field(default_factory=dict)
 
 

@@ -1,0 +1,228 @@
+"""Drives an exchange on asyncio: performs its effects, keeps the client awake, falls back to a plain relay.
+
+Knows effects, the upstream and the client's side as protocols; no HTTP server. Called by the gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidegate.compactors.strategy import Call, Reply, Summary
+from tidegate.drive.answer import HeldAnswer, Incoming
+from tidegate.drive.flights import Flights
+from tidegate.engine.checkpoint import Checkpoint, Report, Store
+from tidegate.engine.effects import (
+    Compact,
+    Deliver,
+    Effect,
+    Find,
+    Finish,
+    Head,
+    Notify,
+    Outcome,
+    Save,
+    Send,
+    UpstreamError,
+    Work,
+)
+from tidegate.engine.exchange import Life
+from tidegate.wire.conversation import DialectName
+
+
+class Upstream(Protocol):
+    """Where this client's requests go, with this client's credential."""
+
+    async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Incoming:
+        """Sends the client's request, with another body if one is given. Raises `UpstreamError`."""
+        ...
+
+    async def call(self, call: Call) -> Reply:
+        """Makes one call of a compaction. Never raises but for cancellation."""
+        ...
+
+
+class Client(Protocol):
+    """The side that waits for an answer."""
+
+    begun: bool
+    """A status has been sent (by a heartbeat), so nothing but events of the stream can follow."""
+
+    def can_wait_awake(self) -> bool:
+        """Whether heartbeats can be sent: the client asked for a stream."""
+        ...
+
+    async def heartbeat(self) -> None:
+        """Keeps the client awake; begins the stream if it has not begun."""
+        ...
+
+    async def deliver(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> bool:
+        """Relays an answer to its end; False where it was cut."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times and sizes of waiting, in seconds and bytes."""
+
+    heartbeat_after: float = 5.0
+    heartbeat_every: float = 10.0
+    hold_seconds: float = 15.0
+    hold_bytes: int = 1 << 20
+
+
+@dataclass(slots=True)
+class Driver:
+    """Drives one exchange. `on_notify` hears what happens; it must not raise."""
+
+    dialect: DialectName
+    upstream: Upstream
+    client: Client
+    store: Store
+    flights: Flights
+    pace: Pace = field(default_factory=Pace)
+    on_notify: Callable[[Notify], None] = lambda notify: None
+    answers: list[HeldAnswer] = field(default_factory=list)
+    heads: list[Head] = field(default_factory=list)
+    delivered: bool = False
+    delivering: bool = False
+    originals: list[int] = field(default_factory=list)
+
+    async def drive(self, life: Life) -> None:
+        """Runs the exchange to its end. Raises `UpstreamError` where nothing could be delivered, and nothing else of
+        Tidegate's own making: a fault inside falls back to the client's own request."""
+        try:
+            try:
+                await self._steps(life)
+            except (UpstreamError, asyncio.CancelledError):
+                raise
+            except Exception as fault:
+                if self.delivering:
+                    if not self.delivered:
+                        raise
+                    # The client has its answer whole: what was to be learned of it is lost, nothing else.
+                    self._tell_fault(fault)
+                    return
+                self._tell_fault(fault)
+                await self._relay_plainly()
+        finally:
+            life.close()
+            for answer in self.answers:
+                await answer.close()
+
+    async def _steps(self, life: Life) -> None:
+        effect = next(life, None)
+        while effect is not None:
+            try:
+                result = await self._perform(effect)
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except Exception as error:
+                try:
+                    effect = life.throw(error)
+                except StopIteration:
+                    return
+                continue
+            try:
+                effect = life.send(result)
+            except StopIteration:
+                return
+
+    async def _perform(self, effect: Effect) -> object:
+        match effect:
+            case Find(tenant, bucket, chains):
+                return self.store.find(tenant, bucket, chains) if bucket else None
+            case Save(tenant, record):
+                return await asyncio.to_thread(self._save, tenant, record)
+            case Compact(key, _, work):
+                return await self._compact(key, work)
+            case Send(body, add_headers):
+                return await self._send(body, add_headers)
+            case Deliver(number, outcome):
+                return await self._deliver(number, outcome)
+            case Notify():
+                self.on_notify(effect)
+                return None
+
+    def _save(self, tenant: bytes, record: Checkpoint | Report) -> None:
+        if isinstance(record, Checkpoint):
+            self.store.save(record)
+        else:
+            self.store.report(tenant, record)
+
+    async def _send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Head:
+        incoming = await self.upstream.send(body, add_headers)
+        answer = HeldAnswer(
+            len(self.answers),
+            incoming,
+            self.dialect,
+            hold_seconds=self.pace.hold_seconds,
+            hold_bytes=self.pace.hold_bytes,
+        )
+        self.answers.append(answer)
+        if body is None:
+            self.originals.append(answer.number)
+        head = await answer.head()
+        self.heads.append(head)
+        return head
+
+    async def _deliver(self, number: int, outcome: Outcome) -> Finish:
+        for answer in self.answers:
+            if answer.number != number:
+                await answer.close()
+        self.delivering = True
+        answer = self.answers[number]
+        complete = await self.client.deliver(answer, self.heads[number], outcome)
+        self.delivered = True
+        return answer.finish(complete=complete)
+
+    async def _compact(self, key: bytes, work: Callable[[], Work]) -> Summary:
+        landed = self.flights.landed(key)
+        if landed is not None:
+            return landed
+        flight = self.flights.join(key, lambda: run_work(work, self.upstream.call))
+        try:
+            wait = self.pace.heartbeat_after
+            while not flight.task.done():
+                timeout = wait if self.client.can_wait_awake() else None
+                await asyncio.wait({flight.task}, timeout=timeout)
+                if not flight.task.done():
+                    await self.client.heartbeat()
+                    wait = self.pace.heartbeat_every
+            return flight.task.result()
+        finally:
+            self.flights.leave(flight)
+
+    def _tell_fault(self, fault: Exception) -> None:
+        # The type alone: a message may quote what it failed on.
+        self.on_notify(Notify("fault", {"where": "engine", "error": type(fault).__name__}))
+
+    async def _relay_plainly(self) -> None:
+        """The client's own request, as if Tidegate were not there; an answer that is there already is used."""
+        for head in reversed(self.heads):
+            if head.refusal is None:
+                await self._deliver(head.number, Outcome(reason="fault"))
+                return
+        for number in self.originals:
+            if number < len(self.heads):
+                await self._deliver(number, Outcome(reason="fault"))
+                return
+        head = await self._send(None, {})
+        await self._deliver(head.number, Outcome(reason="fault"))
+
+
+async def run_work(work: Callable[[], Work], call: Callable[[Call], Awaitable[Reply]]) -> Summary:
+    """Runs a strategy's calls one after the other. Raises what the strategy raises (`CompactionFailed`)."""
+    steps = work()
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(await call(request))
+    except StopIteration as end:
+        made = end.value
+        assert isinstance(made, Summary)
+        return made
+    finally:
+        steps.close()

@@ -1,0 +1,280 @@
+"""Drives an exchange by blocking calls: the twin of `aio` for synchronous client transports.
+
+Knows effects, a blocking upstream and a blocking client side as protocols. Called by the client transports.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
+from tidegate.drive.answer import JSON_HOLD, REFUSAL_LIMIT
+from tidegate.engine.checkpoint import Checkpoint, Store
+from tidegate.engine.effects import (
+    Compact,
+    Deliver,
+    Effect,
+    Find,
+    Finish,
+    Head,
+    Notify,
+    Outcome,
+    Save,
+    Send,
+    UpstreamError,
+    Work,
+)
+from tidegate.engine.exchange import Life
+from tidegate.wire.conversation import DialectName
+from tidegate.wire.watch import Watch
+
+
+class Incoming(Protocol):
+    """What a blocking upstream client gives for an answer (`tidegate.upstream.sync`)."""
+
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+        ...
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """As the upstream sent them."""
+        ...
+
+    def read(self) -> bytes:
+        """The next piece, empty at the end."""
+        ...
+
+    def close(self) -> None:
+        """Done with it."""
+        ...
+
+
+class Upstream(Protocol):
+    """Where this client's requests go, with this client's credential."""
+
+    def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Incoming:
+        """Sends the client's request, with another body if one is given. Raises `UpstreamError`."""
+        ...
+
+    def call(self, call: Call) -> Reply:
+        """Makes one call of a compaction. Never raises."""
+        ...
+
+
+class HeldAnswer:
+    """An answer whose head is read and held: `head()` once, then `pieces()` or `close()`."""
+
+    def __init__(self, number: int, incoming: Incoming, dialect: DialectName, hold_bytes: int) -> None:
+        self.number, self.incoming, self.hold_bytes = number, incoming, hold_bytes
+        self.plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in incoming.headers}
+        self.streamed = self.plain.get("content-type", "").lower().startswith("text/event-stream")
+        encoded = self.plain.get("content-encoding", "identity").strip().lower() not in ("", "identity")
+        self.watch = None if encoded else Watch(dialect, self.plain.get("content-type", ""))
+        self.held: list[bytes] = []
+        self.at_end = False
+
+    def head(self) -> Head:
+        """Reads as far as needed to tell an answer from a refusal."""
+        status, watch = self.incoming.status, self.watch
+        if status >= 400:
+            self._hold(REFUSAL_LIMIT, lambda: False)
+            return Head(self.number, status, self.plain, b"".join(self.held))
+        if status != 200 or watch is None:
+            return Head(self.number, status, self.plain)
+        if self.streamed:
+            self._hold(self.hold_bytes, lambda: watch.begun or bool(watch.error) or watch.ended)
+            if watch.error_before_content:
+                return Head(self.number, status, self.plain, watch.error, in_stream=True)
+        else:
+            self._hold(JSON_HOLD, lambda: False)
+            if self.at_end:
+                watch.close()
+                if watch.error:
+                    return Head(self.number, status, self.plain, b"".join(self.held))
+        return Head(self.number, status, self.plain)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The whole body, held pieces first. Raises `UpstreamError` where it is cut."""
+        yield from self.held
+        self.held = []
+        while not self.at_end:
+            piece = self._read()
+            if piece:
+                if self.watch is not None:
+                    self.watch.feed(piece)
+                yield piece
+
+    def finish(self, *, complete: bool) -> Finish:
+        """How it ended, as far as the watch could see."""
+        if self.watch is None:
+            return Finish(complete=complete)
+        self.watch.close()
+        ended = self.watch.ended or not self.streamed
+        return Finish(self.watch.usage, self.watch.finish, complete and ended and not self.watch.error)
+
+    def close(self) -> None:
+        """Gives the connection back, or ends it."""
+        self.incoming.close()
+
+    def _hold(self, limit: int, stop: Callable[[], bool]) -> None:
+        size = 0
+        while not self.at_end and size < limit and not stop():
+            piece = self._read()
+            if piece:
+                size += len(piece)
+                self.held.append(piece)
+                if self.watch is not None:
+                    self.watch.feed(piece)
+
+    def _read(self) -> bytes:
+        piece = self.incoming.read()
+        self.at_end = not piece
+        return piece
+
+
+@dataclass(slots=True)
+class _Flight:
+    done: threading.Event = field(default_factory=threading.Event)
+    made: Summary | None = None
+
+
+class Flights:
+    """One compaction for all threads that wait for the same; a waiter takes over where the leader failed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[bytes, _Flight] = {}
+
+    def run(self, key: bytes, start: Callable[[], Summary]) -> Summary:
+        """The summary of that key: made here, or by the thread that makes it already."""
+        while True:
+            with self._lock:
+                flight = self._running.get(key)
+                leads = flight is None
+                if flight is None:
+                    flight = self._running[key] = _Flight()
+            if leads:
+                try:
+                    flight.made = start()
+                    return flight.made
+                finally:
+                    with self._lock:
+                        self._running.pop(key, None)
+                    flight.done.set()
+            flight.done.wait()
+            if flight.made is not None:
+                return flight.made
+
+
+@dataclass(slots=True)
+class Driver:
+    """Drives one exchange in the calling thread. `deliver` gives an answer to the client: it must consume
+    `answer.pieces()` and say whether the answer came whole."""
+
+    dialect: DialectName
+    upstream: Upstream
+    deliver: Callable[[HeldAnswer, Head, Outcome], bool]
+    store: Store
+    flights: Flights
+    hold_bytes: int = 1 << 20
+    on_notify: Callable[[Notify], None] = lambda notify: None
+    answers: list[HeldAnswer] = field(default_factory=list)
+    heads: list[Head] = field(default_factory=list)
+    originals: list[int] = field(default_factory=list)
+    delivering: bool = False
+    delivered: bool = False
+
+    def drive(self, life: Life) -> None:
+        """Runs the exchange to its end; see `tidegate.drive.aio.Driver.drive`."""
+        try:
+            self._steps(life)
+        except UpstreamError:
+            raise
+        except Exception as fault:
+            if self.delivering and not self.delivered:
+                raise
+            self.on_notify(Notify("fault", {"where": "engine", "error": type(fault).__name__}))
+            if not self.delivered:
+                self._relay_plainly()
+        finally:
+            life.close()
+            for answer in self.answers:
+                answer.close()
+
+    def _steps(self, life: Life) -> None:
+        effect = next(life, None)
+        while effect is not None:
+            try:
+                try:
+                    result = self._perform(effect)
+                except Exception as error:
+                    effect = life.throw(error)
+                else:
+                    effect = life.send(result)
+            except StopIteration:
+                return
+
+    def _perform(self, effect: Effect) -> object:
+        match effect:
+            case Find(tenant, bucket, chains):
+                return self.store.find(tenant, bucket, chains) if bucket else None
+            case Save(tenant, record):
+                if isinstance(record, Checkpoint):
+                    self.store.save(record)
+                else:
+                    self.store.report(tenant, record)
+                return None
+            case Compact(key, _, work):
+                return self.flights.run(key, lambda: run_work(work, self.upstream.call))
+            case Send(body, add_headers):
+                return self._send(body, add_headers)
+            case Deliver(number, outcome):
+                return self._deliver(number, outcome)
+            case Notify():
+                self.on_notify(effect)
+                return None
+
+    def _send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Head:
+        incoming = self.upstream.send(body, add_headers)
+        answer = HeldAnswer(len(self.answers), incoming, self.dialect, self.hold_bytes)
+        self.answers.append(answer)
+        if body is None:
+            self.originals.append(answer.number)
+        head = answer.head()
+        self.heads.append(head)
+        return head
+
+    def _deliver(self, number: int, outcome: Outcome) -> Finish:
+        for answer in self.answers:
+            if answer.number != number:
+                answer.close()
+        self.delivering = True
+        answer = self.answers[number]
+        complete = self.deliver(answer, self.heads[number], outcome)
+        self.delivered = True
+        return answer.finish(complete=complete)
+
+    def _relay_plainly(self) -> None:
+        usable = [head.number for head in self.heads if head.refusal is None] or self.originals
+        number = usable[-1] if usable else self._send(None, {}).number
+        self._deliver(number, Outcome(reason="fault"))
+
+
+def run_work(work: Callable[[], Work], call: Callable[[Call], Reply]) -> Summary:
+    """Runs a strategy's calls one after the other. Raises what the strategy raises (`CompactionFailed`)."""
+    steps = work()
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(call(request))
+    except StopIteration as end:
+        if not isinstance(end.value, Summary):
+            raise CompactionFailed("no_summary") from None
+        return end.value
+    finally:
+        steps.close()

@@ -1,0 +1,143 @@
+"""One compaction of a view: where to cut, what to ask, whether the result is worth having.
+
+Yields the one `Compact` effect and its notices; sends and stores nothing. Called by the exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from tidegate.compactors import summary
+from tidegate.compactors.strategy import CompactionFailed, Reply, Span, Summary
+from tidegate.context.budget import summary_room
+from tidegate.context.cut import Cut, choose
+from tidegate.engine.checkpoint import Artifact, Checkpoint
+from tidegate.engine.effects import Compact, Effect, Notify
+from tidegate.engine.sizing import Sizing
+from tidegate.engine.view import View, items_to_summarise, replaced
+from tidegate.overflow.verdict import Refusal, Sent
+
+Why: TypeAlias = Literal["threshold", "overflow"]
+
+STRATEGY = "summary"
+
+MIN_GAIN = 0.1
+"""A compaction that would free less than this share of the view is not worth a call."""
+
+REFUSED_SHARE = 0.7
+"""Of a refused request's size: the window that is assumed where it stays unknown."""
+
+MIN_ROOM = 64
+"""Tokens a summary gets at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cut, and the room for what replaces the items before it. Estimated tokens."""
+
+    cut: Cut
+    room: int
+    window: int | None
+    """Of the model in use, as far as is known or assumed; real tokens."""
+
+
+def plan(sizing: Sizing, view: View, aim: int, why: Why) -> Plan | None:
+    """The cut that brings a view down to `aim` real tokens, or as near as whole groups allow; None: nothing to gain."""
+    history, policy = sizing.history, sizing.kit.policy
+    size, limits = sizing.measured(view), sizing.limits()
+    aim = int(aim / size.ratio)
+    room = max(MIN_ROOM, min(summary_room(limits.window or size.tokens), aim // 3))
+    half_window = int(limits.window / size.ratio) // 2 if limits.window else aim
+    cut = choose(
+        [entry.facts for entry in history.entries],
+        [entry.tokens for entry in history.entries],
+        covered=view.covered,
+        room=max(0, aim - history.overhead - room),
+        tail_max=min(half_window, policy.keep_recent_tokens or half_window),
+        min_gain=int(MIN_GAIN * size.local),
+        retain_system_max=max(0, aim // 4),
+    )
+    if cut is None:
+        return None
+    assumed = int(size.tokens * REFUSED_SHARE) if why == "overflow" else None
+    return Plan(cut, room, limits.window or assumed)
+
+
+def compact(sizing: Sizing, view: View, aim: int, why: Why) -> Generator[Effect, object, tuple[View, int]]:
+    """(a smaller view, summary calls made). Raises `CompactionFailed`, also where there is nothing to gain."""
+    chosen = plan(sizing, view, aim, why)
+    if chosen is None:
+        raise CompactionFailed("nothing_to_compact")
+    before = sizing.measured(view).tokens
+    yield Notify("compacting", {"why": why, "items": chosen.cut.at, "from": view.covered, "tokens": before})
+    try:
+        made = yield _effect(sizing, view, chosen)
+    except CompactionFailed as error:
+        yield Notify("compaction_failed", {"reason": error.reason})
+        raise
+    if not isinstance(made, Summary):
+        raise CompactionFailed("no_summary")
+    checkpoint = _checkpoint(sizing, chosen.cut.at, made, before)
+    smaller = replaced(sizing.history, checkpoint, sizing.request.target)
+    if smaller.tokens >= view.tokens:
+        yield Notify("compaction_failed", {"reason": "no_smaller"})
+        raise CompactionFailed("no_smaller")
+    after = sizing.measured(smaller).tokens
+    checkpoint = replace(checkpoint, tokens_after=after)
+    yield Notify("compacted", {"checkpoint": checkpoint.id, "before": before, "after": after, "calls": made.calls})
+    return replace(smaller, checkpoint=checkpoint), made.calls
+
+
+def _effect(sizing: Sizing, view: View, chosen: Plan) -> Compact:
+    request, target, kit, history = sizing.request, sizing.request.target, sizing.kit, sizing.history
+    at, retained = chosen.cut.at, chosen.cut.retained
+    model = target.summary_model or target.model
+    span = Span(
+        conversation=request.conversation,
+        values=items_to_summarise(history, view, at, retained),
+        retained=retained,
+        previous=view.checkpoint.artifact.text if view.checkpoint else "",
+        model=model,
+        window=target.summary_window if target.summary_model else chosen.window,
+        room=chosen.room,
+        size=view.artifact_tokens + sum(entry.tokens for entry in history.entries[view.covered : at]),
+        ratio=sizing.measured(view).ratio,
+        max_calls=kit.summary_max_calls,
+    )
+    options = kit.options(target, request.conversation.dialect)
+    key = kit.hasher.mix(
+        STRATEGY.encode(),
+        request.tenant,
+        view.chain,
+        history.chain.links[at],
+        target.endpoint.encode(),
+        model.encode(),
+        *(number.to_bytes(8, "big") for number in (chosen.room, chosen.window or 0, *retained)),
+    )
+
+    def overflows(reply: Reply) -> bool:
+        refusal = Refusal(reply.status, reply.body, reply.headers)
+        return kit.classify(target.provider, refusal, Sent()).action == "compact"
+
+    return Compact(key, STRATEGY, lambda: summary.work(span, options, overflows))
+
+
+def _checkpoint(sizing: Sizing, at: int, made: Summary, before: int) -> Checkpoint:
+    request, target, history = sizing.request, sizing.request.target, sizing.history
+    return Checkpoint(
+        tenant=request.tenant,
+        bucket=history.chain.bucket,
+        length=at,
+        chain=history.chain.links[at],
+        head=history.head,
+        dialect=request.conversation.dialect,
+        artifact=Artifact("text", text=made.text, retained=made.retained),
+        provider=target.provider,
+        endpoint=target.endpoint,
+        model=target.model,
+        strategy=STRATEGY,
+        tokens_before=before,
+        tokens_after=0,
+    )

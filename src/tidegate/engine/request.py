@@ -1,0 +1,74 @@
+"""What the exchange is given: one request, where it goes, and the tools to judge it.
+
+Values and pure collaborators only. Built by the gateway or a client transport, once a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tidegate.compactors.summary import Options, default_options
+from tidegate.context.budget import Policy
+from tidegate.context.fingerprint import Hasher
+from tidegate.context.ledger import Ledger
+from tidegate.overflow.verdict import Refusal, Sent, Verdict
+from tidegate.overflow.window import Windows
+from tidegate.wire.conversation import Conversation, DialectName
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes and what is known of the model there. Windows are tokens, None where unknown."""
+
+    provider: str
+    endpoint: str
+    """API root, like `https://api.openai.com/v1`: windows and reports belong to it."""
+    model: str
+    """As the upstream names it."""
+    window: int | None = None
+    input_limit: int | None = None
+    """Input tokens the provider accepts where that is less than the window."""
+    max_output: int | None = None
+    counts_output: bool = False
+    """The provider refuses a request whose input and output limit together pass the window."""
+    merge_user: bool = False
+    """Two user messages in a row are refused by the model's template, so a summary is merged into the next one."""
+    binds_thinking: bool = False
+    """Thinking blocks are bound to the conversation before them, so a rewritten past invalidates them."""
+    strategies: tuple[str, ...] = ("summary",)
+    summary_model: str = ""
+    """Model for summaries, empty for the model in use."""
+    summary_window: int | None = None
+    """Window of `summary_model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a client. `conversation.raw` is what goes upstream if nothing has to change."""
+
+    id: str
+    conversation: Conversation
+    tenant: bytes
+    target: Target
+    now: float
+    """Seconds since the epoch when it arrived."""
+    hands_off: str = ""
+    """Why the request must pass untouched (a bypass header, the agent's own compaction), empty for no reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What judges requests; shared by all requests of a process."""
+
+    hasher: Hasher
+    ledger: Ledger
+    windows: Windows
+    classify: Callable[[str, Refusal, Sent], Verdict]
+    """By provider name."""
+    policy: Policy = field(default_factory=Policy)
+    options: Callable[[Target, DialectName], Options] = lambda target, dialect: default_options()
+    """How summaries are asked for at a target."""
+    max_compactions: int = 2
+    """Compactions one request may cause, its recoveries included."""
+    summary_max_calls: int = 32

@@ -1,0 +1,97 @@
+"""How large a view of a history is, and how large it may be.
+
+Knows estimates, reports and windows; decides only whether a compaction is due. Called by the exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidegate.context.budget import Budget, budget
+from tidegate.context.calibration import Baseline, Measured, measure
+from tidegate.engine.checkpoint import Report
+from tidegate.engine.request import Kit, Request
+from tidegate.engine.view import History, View
+from tidegate.overflow.verdict import Sent
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """The sizes of one request."""
+
+    request: Request
+    kit: Kit
+    history: History
+    reports: tuple[Report, ...] = ()
+    """What the store knows of earlier sendings of this history."""
+
+    def limits(self) -> Budget:
+        """Window, threshold and target, as far as they are known by now: a window learned from a refusal is below the
+        one in the tables."""
+        target = self.request.target
+        learned = self.kit.windows.limit(target.endpoint, target.model)
+        known = [size for size in (target.window, learned) if size is not None]
+        return budget(
+            self.kit.policy,
+            window=min(known) if known else None,
+            input_limit=target.input_limit,
+            output_limit=self.request.conversation.output_limit,
+            counts_output=target.counts_output,
+        )
+
+    def measured(self, view: View) -> Measured:
+        """The calibrated size of a view: reports count only for the very same view at the same place."""
+        return measure(
+            local=[entry.tokens for entry in self.history.entries],
+            overhead=self.history.overhead,
+            artifact_tokens=view.artifact_tokens,
+            covered=view.covered,
+            baselines=list(self._baselines(view)),
+            window=self.request.target.window,
+        )
+
+    def sent(self, view: View) -> Sent:
+        """What is known of a request that was sent with this view."""
+        return Sent(
+            tokens=self.measured(view).tokens,
+            window=self.limits().window,
+            bytes=len(view.body),
+            output_limit=self.request.conversation.output_limit,
+        )
+
+    def not_due(self, view: View) -> str:
+        """Why no compaction is due before sending, empty where one is."""
+        threshold = self.limits().threshold
+        if not self.kit.policy.enabled:
+            return "disabled"
+        if threshold is None:
+            return "unknown_window"
+        return "below_threshold" if self.measured(view).tokens < threshold else ""
+
+    def figures(self, view: View) -> dict[str, int | None]:
+        """The line of diagnostics for a measured view."""
+        size, limits = self.measured(view), self.limits()
+        return {
+            "tokens": size.tokens,
+            "estimate": size.local,
+            "baseline": size.baseline,
+            "items": len(self.history.entries),
+            "covered": view.covered,
+            "window": limits.window,
+            "threshold": limits.threshold,
+            "target": limits.target,
+        }
+
+    def _baselines(self, view: View) -> Iterable[Baseline]:
+        target, history = self.request.target, self.history
+        for report in self.reports:
+            if (
+                report.length <= len(history.entries)
+                and history.chain.links[report.length] == report.chain
+                and report.checkpoint == view.chain
+                and report.head == history.head
+                and report.endpoint == target.endpoint
+                and report.model == target.model
+            ):
+                yield Baseline(report.length, report.input_tokens)

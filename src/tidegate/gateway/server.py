@@ -1,0 +1,181 @@
+"""Builds the gateway from its settings and serves it with uvicorn.
+
+Knows which parts there are; called by the command line and by tests.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import platformdirs
+
+from tidegate.compactors.summary import Options, default_options
+from tidegate.config import Settings
+from tidegate.context.budget import Policy
+from tidegate.context.fingerprint import Hasher
+from tidegate.context.ledger import Ledger
+from tidegate.engine.checkpoint import Store
+from tidegate.engine.request import Kit, Target
+from tidegate.gateway.app import App
+from tidegate.gateway.guard import is_loopback
+from tidegate.overflow.classify import classify
+from tidegate.overflow.verdict import Refusal, Sent, Verdict
+from tidegate.overflow.window import Windows
+from tidegate.providers import Catalogue, load
+from tidegate.store import open_store
+from tidegate.store.keyfile import Keys, load_or_create
+from tidegate.upstream.http import Timeouts
+from tidegate.upstream.pool import Pool
+from tidegate.upstream.proxy import from_environ
+from tidegate.wire.conversation import DialectName
+
+log = logging.getLogger("tidegate")
+
+
+class CannotServe(Exception):
+    """The gateway can't start; the text says what to change."""
+
+
+def build(settings: Settings, environ: Mapping[str, str] | None = None) -> App:
+    """The application with everything it needs. Raises the errors of its parts, each with a text for people."""
+    environ = os.environ if environ is None else environ
+    catalogue = load(overrides=settings.providers)
+    keys = _keys(settings)
+    kit = make_kit(settings, catalogue, keys)
+    return App(settings, catalogue, kit, _store(settings, keys), _pool(settings, environ), environ)
+
+
+def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
+    """What judges requests, from the settings."""
+    compaction = settings.compaction
+    hasher = Hasher(keys.hash_key)
+
+    def judge(provider: str, refusal: Refusal, sent: Sent) -> Verdict:
+        return classify(refusal, catalogue.rules(provider), sent=sent)
+
+    return Kit(
+        hasher=hasher,
+        ledger=Ledger(hasher),
+        windows=Windows(),
+        classify=judge,
+        policy=Policy(
+            threshold_percent=compaction.threshold_percent,
+            target_percent=compaction.target_percent,
+            enabled=compaction.enabled,
+            on_overflow=compaction.on_overflow,
+            keep_recent_tokens=compaction.keep_recent_tokens,
+        ),
+        options=_options(settings, catalogue),
+        max_compactions=compaction.max_per_request,
+        summary_max_calls=compaction.summary_max_calls,
+    )
+
+
+def run(settings: Settings) -> None:
+    """Serves until told to stop. Raises `CannotServe`."""
+    import uvicorn
+
+    _logging(settings.server.log_level)
+    app = build(settings)
+    bound = _bind(settings.server.host, settings.server.port)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        ws="none",
+        lifespan="on",
+        server_header=False,
+        date_header=False,
+        http="httptools",
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        timeout_graceful_shutdown=settings.server.drain_seconds,
+        timeout_keep_alive=75,
+        backlog=2048,
+    )
+    host, port = bound.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    if not is_loopback(settings.server.host):
+        log.warning("bound to %s: anyone who reaches this address can use the gateway's keys", shown)
+    print(f"Tidegate listening on http://{shown}:{port}", flush=True)
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+def data_dir() -> Path:
+    """Where Tidegate keeps what it keeps: the platform's data folder of the user."""
+    return Path(platformdirs.user_data_dir("tidegate", appauthor=False))
+
+
+def _keys(settings: Settings) -> Keys:
+    store = settings.store
+    given = store.key.get_secret_value() if store.key is not None else None
+    return load_or_create(store.key_file or data_dir() / "key", given)
+
+
+def _store(settings: Settings, keys: Keys) -> Store:
+    store = settings.store
+    return open_store(
+        store.kind,
+        path=store.path or data_dir() / "checkpoints.db",
+        keys=keys,
+        retention_days=store.retention_days,
+        max_bytes=store.max_bytes,
+    )
+
+
+def _pool(settings: Settings, environ: Mapping[str, str]) -> Pool:
+    upstream = settings.upstream
+    return Pool(
+        timeouts=Timeouts(upstream.connect_timeout, upstream.read_timeout, upstream.read_timeout),
+        max_per_host=upstream.max_connections,
+        ca_file=upstream.ca_file,
+        proxies=from_environ(environ),
+    )
+
+
+def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, DialectName], Options]:
+    """Summary options by target: the user's prompts and caps, the provider's quirks."""
+    built_in, own = default_options(), settings.summary
+    base = replace(
+        built_in,
+        prompt=own.prompt_file.read_text("utf-8") if own.prompt_file else built_in.prompt,
+        update_prompt=own.update_prompt_file.read_text("utf-8") if own.update_prompt_file else built_in.update_prompt,
+        tool_result_chars=own.tool_result_chars,
+        timeout=settings.compaction.summary_timeout_seconds,
+    )
+
+    def options(target: Target, dialect: DialectName) -> Options:
+        fields = catalogue.get(target.provider).summary_fields(dialect)
+        return replace(
+            base,
+            extra={name: value for name, value in fields.items() if value is not None},
+            omit=frozenset(name for name, value in fields.items() if value is None),
+            max_output=target.max_output if not target.summary_model else None,
+        )
+
+    return options
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise CannotServe(f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port.") from error
+    bound.listen(2048)
+    bound.setblocking(False)
+    return bound
+
+
+def _logging(level: str) -> None:
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    log.setLevel(level.upper())

@@ -1,0 +1,136 @@
+"""Which provider serves a request, under which model name, and what is known of that model.
+
+Knows the catalogue and the user's settings; no headers, no sockets. Called by the app for every conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from tidegate.config import ModelSettings, Settings
+from tidegate.engine.request import Target
+from tidegate.gateway.routes import Route
+from tidegate.providers import Catalogue, ModelFacts, Provider, api_root, host_root
+from tidegate.wire.conversation import DialectName
+
+GENERIC = "generic"
+
+
+class NoProvider(LookupError):
+    """No provider can serve the request; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A provider and the model's name there."""
+
+    provider: Provider
+    model: str
+
+
+class Targets:
+    """Chooses providers: by the path, then a `provider/` prefix of the model, the model tables, the default."""
+
+    def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
+        self.settings, self.catalogue = settings, catalogue
+        self.single = settings.upstream.url is not None
+        routing = settings.routing
+        self.defaults: Mapping[DialectName, str] = {
+            "chat": routing.default_chat,
+            "responses": routing.default_responses,
+            "messages": routing.default_messages,
+        }
+        self._target = lru_cache(maxsize=4096)(self._make_target)
+
+    def choose(self, route: Route, dialect: DialectName, model: str) -> Choice:
+        """The provider of a conversation. Raises `NoProvider`."""
+        if self.single:
+            return Choice(self.catalogue.get(GENERIC), model)
+        if route.provider is not None:
+            return Choice(self._serving(self.catalogue.get(route.provider), dialect), model)
+        prefix, slash, rest = model.partition("/")
+        if slash and rest and prefix in self.catalogue.names and dialect in self.catalogue.get(prefix).dialects:
+            return Choice(self.catalogue.get(prefix), rest)
+        listed = self.catalogue.serving(model) if model else None
+        if listed is not None and dialect in listed.dialects:
+            return Choice(listed, model)
+        return Choice(self._serving(self.catalogue.get(self.defaults[dialect]), dialect), model)
+
+    def other(self, route: Route, *, speaks_messages: bool) -> Provider:
+        """The provider of a request that is no conversation: by path, else the default of the API the client speaks."""
+        if self.single:
+            return self.catalogue.get(GENERIC)
+        if route.provider is not None:
+            return self.catalogue.get(route.provider)
+        return self.catalogue.get(self.defaults["messages" if speaks_messages else "chat"])
+
+    def target(self, choice: Choice, dialect: DialectName) -> Target:
+        """What is known of the chosen model there."""
+        return self._target(choice.provider.name, choice.model, dialect)
+
+    def root(self, provider: Provider, dialect: DialectName | None = None) -> str:
+        """The provider's API root. Raises `NoProvider` where it has none."""
+        if self.single and provider.name == GENERIC:
+            return api_root(str(self.settings.upstream.url), versioned=provider.quirks.versioned)
+        root = provider.root_for(dialect) if dialect else provider.api_root
+        if not root:
+            raise NoProvider(
+                f"Provider {provider.name} has no base URL. "
+                f"Start with --upstream URL, or set providers.{provider.name}.base_url."
+            )
+        return root
+
+    def host(self, provider: Provider) -> str:
+        """The provider's root for paths outside its versioned API. Raises `NoProvider`."""
+        if self.single and provider.name == GENERIC:
+            return host_root(str(self.settings.upstream.url))
+        self.root(provider)
+        return provider.host_root
+
+    def _serving(self, provider: Provider, dialect: DialectName) -> Provider:
+        if dialect not in provider.dialects:
+            names = ", ".join(p.name for p in self.catalogue if dialect in p.dialects)
+            raise NoProvider(f"Provider {provider.name} does not serve the {dialect} API. Providers that do: {names}.")
+        return provider
+
+    def _make_target(self, name: str, model: str, dialect: DialectName) -> Target:
+        provider = self.catalogue.get(name)
+        facts, own = provider.model(model), self._own(name, model)
+        summary_model = self.settings.summary.model or ""
+        summary = self._known(provider, summary_model) if summary_model else ModelFacts()
+        return Target(
+            provider=name,
+            endpoint=self.root(provider, dialect),
+            model=model,
+            window=own.window or facts.window,
+            input_limit=own.input_limit or (facts.input_limit if own.window is None else None),
+            max_output=own.max_output or facts.max_output,
+            counts_output=provider.counts_output,
+            merge_user=provider.quirks.merge_user,
+            binds_thinking=facts.binds_thinking,
+            strategies=provider.strategies_for(dialect),
+            summary_model=summary_model,
+            summary_window=summary.window,
+        )
+
+    def _known(self, provider: Provider, model: str) -> ModelFacts:
+        facts, own = provider.model(model), self._own(provider.name, model)
+        return ModelFacts(
+            own.window or facts.window,
+            own.input_limit or facts.input_limit,
+            own.max_output or facts.max_output,
+        )
+
+    def _own(self, provider: str, model: str) -> ModelSettings:
+        """The user's own figures: of the very name, else of the first glob that matches (`provider/model` or `model`)."""
+        table = self.settings.models
+        for name in (f"{provider}/{model}", model):
+            if name in table:
+                return table[name]
+        for pattern, figures in table.items():
+            if fnmatchcase(model, pattern) or fnmatchcase(f"{provider}/{model}", pattern):
+                return figures
+        return ModelSettings()

@@ -1,0 +1,116 @@
+"""One client's upstream: the request as it came or with another body, and the calls of its compactions.
+
+Knows the pool and the client's headers; decides nothing. Driven by `tidegate.drive.aio`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_exponential_jitter
+
+from tidegate.compactors.strategy import Call, Reply
+from tidegate.engine.effects import UpstreamError
+from tidegate.upstream.http import Headers, Request
+from tidegate.upstream.pool import Pool, Response
+from tidegate.upstream.url import join
+
+REPLY_LIMIT = 16 << 20
+"""Bytes of a summary call's reply."""
+
+MERGED = frozenset({b"anthropic-beta"})
+"""Headers whose values are lists: an added value goes beside the client's."""
+
+TRANSIENT = frozenset({0, 408, 500, 502, 503, 504, 529})
+"""Statuses of a summary call that are worth one more try; 429 is left to the client's own retries."""
+
+CALL_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClientUpstream:
+    """Where one client's requests go."""
+
+    pool: Pool
+    method: str
+    url: str = field(repr=False)
+    root: str
+    query: bytes = field(repr=False)
+    headers: Headers = field(repr=False)
+    """As they go upstream, credential included."""
+    original: bytes = field(repr=False)
+    """The body as it goes upstream if nothing changes."""
+    encoding: bytes = b""
+    """Content-Encoding of `original`."""
+    on_status: Callable[[int], None] = lambda status: None
+    """Hears the status of every answer to the client's credential."""
+
+    async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Response:
+        """See `tidegate.drive.aio.Upstream`."""
+        headers = with_added(self.headers, add_headers)
+        if body is None and self.encoding:
+            headers = [*headers, (b"content-encoding", self.encoding)]
+        response = await self.pool.send(
+            Request(self.method, self.url, headers, self.original if body is None else body)
+        )
+        self.on_status(response.status)
+        return response
+
+    async def call(self, call: Call) -> Reply:
+        """See `tidegate.drive.aio.Upstream`. A call lost on the way, or to a server in trouble, is made once more."""
+        attempts = AsyncRetrying(
+            stop=stop_after_attempt(CALL_ATTEMPTS),
+            wait=wait_exponential_jitter(initial=0.3, max=2.0, jitter=0.3),
+            retry=retry_if_result(_transient),
+        )
+        try:
+            return await attempts(self._call_once, call)
+        except RetryError as error:
+            reply = error.last_attempt.result()
+            assert isinstance(reply, Reply)
+            return reply
+
+    async def _call_once(self, call: Call) -> Reply:
+        kept = [(name, value) for name, value in self.headers if name.decode("latin-1") not in call.drop_headers]
+        headers = with_added(
+            kept,
+            {
+                "content-type": "application/json",
+                "accept": "text/event-stream, application/json",
+                **call.add_headers,
+            },
+        )
+        request = Request("POST", join(self.root, call.path, self.query), headers, call.body)
+        try:
+            async with asyncio.timeout(call.timeout):
+                response = await self.pool.send(request)
+                try:
+                    body = await response.read_all(REPLY_LIMIT)
+                finally:
+                    await response.close()
+        except UpstreamError as error:
+            return Reply(0, error=str(error))
+        except TimeoutError:
+            return Reply(0, error=f"no answer within {call.timeout:g} seconds")
+        plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+        return Reply(response.status, body, plain)
+
+
+def _transient(reply: Reply) -> bool:
+    return reply.status in TRANSIENT and "no answer within" not in reply.error
+
+
+def with_added(headers: Headers, added: Mapping[str, str]) -> Headers:
+    """The headers with others set; list-valued ones get the value added."""
+    result = list(headers)
+    for name, value in added.items():
+        key, new = name.encode("latin-1"), value.encode("latin-1")
+        old = b",".join(v for n, v in result if n == key)
+        result = [(n, v) for n, v in result if n != key]
+        if key in MERGED and old:
+            present = [part.strip() for part in old.split(b",")]
+            new = old if new in present else old + b"," + new
+        result.append((key, new))
+    return result
