@@ -1,1 +1,12 @@
-"""Upstream."""
+"""Upstream: the HTTP/1.1 relay client. Knows sockets, TLS, proxies, framing; nothing of conversations.
+
+The gateway and the asynchronous driver use `Pool`, the blocking driver `SyncPool`.
+"""
+
+from __future__ import annotations
+
+from tidegate.upstream.http import Headers, Request, Timeouts, hop_by_hop
+from tidegate.upstream.pool import Counters, Pool
+from tidegate.upstream.response import Response
+
+__all__ = ["Counters", "Headers", "Pool", "Request", "Response", "Timeouts", "hop_by_hop"]

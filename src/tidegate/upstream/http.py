@@ -1,0 +1,174 @@
+"""Knows what a request is and how its head is written, and which headers stop at each hop. No sockets.
+
+The pools and the gateway call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tidegate.engine.effects import UpstreamError
+from tidegate.upstream.url import Address
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+HEAD_LIMIT = 64 * 1024
+"""Bytes of a response's head (1xx heads before it and trailers after it included)."""
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""RFC 9110 section 9.2.2."""
+
+_BODY_EXPECTED = frozenset({"POST", "PUT", "PATCH"})
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request to an upstream.
+
+    `headers` go out as they are, so they hold no hop-by-hop names, no Host and no Content-Length: the pool
+    sets those.
+    """
+
+    method: str
+    url: str = field(repr=False)
+    """Absolute, http or https."""
+    headers: Headers = field(default_factory=list, repr=False)
+    body: bytes | AsyncIterable[bytes] | Iterable[bytes] | None = field(default=None, repr=False)
+    """All bytes, or a stream of them: asynchronous for `Pool`, a plain iterable for `SyncPool`."""
+    content_length: int | None = None
+    """Bytes of a streamed body where that is known; a stream of unknown length is sent chunked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait: for a connection (TLS and proxy included), for the answer's head, for each further
+    byte."""
+
+    connect: float = 10
+    head: float = 600
+    read: float = 600
+
+
+def hop_by_hop(headers: Headers) -> Headers:
+    """The headers that may be passed on: RFC 9110 section 7.6.1 names, and those listed in Connection, left
+    out."""
+    dropped = _HOP_BY_HOP
+    for name, value in headers:
+        if len(name) == 10 and name.lower() == b"connection":
+            dropped = dropped | {word.strip().lower() for word in value.split(b",")}
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def write_head(request: Request, address: Address, extra: Headers, *, absolute: bool = False) -> bytes:
+    """The request line and headers, blank line included. `absolute` writes the whole URL, as an http proxy wants it.
+
+    Raises `UpstreamError` for CONNECT and what is no method, and where a line break hides in a header: it
+    would begin another request.
+    """
+    if not (request.method.isascii() and request.method.isalpha()) or request.method == "CONNECT":
+        raise UpstreamError("The request's method can't be relayed. Check what the client sends.")
+    target = (
+        b"%s://%s%s" % (address.scheme.encode(), address.authority, address.path)
+        if absolute
+        else address.path
+    )
+    parts = [
+        request.method.encode(),
+        b" ",
+        target,
+        b" HTTP/1.1\r\nHost: ",
+        address.authority,
+    ]
+    lines = 3
+    for fields in (extra, request.headers):
+        lines += len(fields)
+        for name, value in fields:
+            parts += (b"\r\n", name, b": ", value)
+    framing = _framing(request)
+    if framing:
+        lines += 1
+        parts += (b"\r\n", framing)
+    parts.append(b"\r\n\r\n")
+    head = b"".join(parts)
+    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+        raise UpstreamError(
+            "A request header holds a line break or a null byte. Check the headers the client sends."
+        )
+    return head
+
+
+def _framing(request: Request) -> bytes:
+    body = request.body
+    if not body:
+        return b"Content-Length: 0" if request.method in _BODY_EXPECTED else b""
+    if isinstance(body, bytes):
+        return b"Content-Length: %d" % len(body)
+    if request.content_length is not None:
+        return b"Content-Length: %d" % request.content_length
+    return b"Transfer-Encoding: chunked"
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """What a response's headers say of its body and of the connection after it."""
+
+    length: int | None = None
+    chunked: bool = False
+    close: bool = False
+    keep_alive_seconds: float | None = None
+
+
+def read_framing(headers: Headers) -> Framing:
+    """Reads Content-Length, Transfer-Encoding, Connection and Keep-Alive (RFC 9112 section 6.3).
+
+    Raises `ValueError` for lengths that disagree, a length beside a transfer coding, and any coding but
+    `chunked`: none was asked for, and what passes it on would not undo it. The text completes "<peer> …".
+    """
+    length: int | None = None
+    chunked = close = False
+    seconds: float | None = None
+    for name, value in headers:
+        size = len(name)
+        if size == 14 and name.lower() == b"content-length":
+            if not value.isdigit() or length not in (None, int(value)):
+                raise ValueError("sent a Content-Length that can't be right")
+            length = int(value)
+        elif size == 17 and name.lower() == b"transfer-encoding":
+            if chunked or value.strip().lower() != b"chunked":
+                raise ValueError("sent a Transfer-Encoding other than chunked, which was not asked for")
+            chunked = True
+        elif size == 10 and name.lower() == b"connection":
+            close = close or b"close" in {word.strip().lower() for word in value.split(b",")}
+        elif size == 10 and name.lower() == b"keep-alive":
+            seconds = _keep_alive_seconds(value)
+    if chunked and length is not None:
+        raise ValueError("sent both a Content-Length and a Transfer-Encoding")
+    return Framing(length, chunked, close, seconds)
+
+
+def bodiless(method: str, status: int) -> bool:
+    """Whether the answer has no body, whatever its headers say (RFC 9112 section 6.3, rules 1 and 2)."""
+    return status in (204, 304) or method == "HEAD" or (method == "CONNECT" and status < 300)
+
+
+def _keep_alive_seconds(value: bytes) -> float | None:
+    for word in value.split(b","):
+        name, _, number = word.strip().partition(b"=")
+        if name.lower() == b"timeout" and number.strip().isdigit():
+            return float(number)
+    return None

@@ -1,0 +1,332 @@
+"""Knows which connection carries a request, how one is opened, and when a request may be sent once more.
+
+Nothing of framing (`connection.py`) or of what the requests mean. The gateway and the asynchronous driver
+call it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
+
+from tidegate.engine.effects import UpstreamError
+from tidegate.upstream.connect import Connector
+from tidegate.upstream.connection import ClosedEarly, Connection
+from tidegate.upstream.http import IDEMPOTENT, Headers, Request, Timeouts, write_head
+from tidegate.upstream.proxy import NO_PROXIES, Proxies, Proxy
+from tidegate.upstream.response import Response
+from tidegate.upstream.url import Address, parse
+
+STALE_SECONDS = 3.0
+"""A POST is sent again only where its kept connection was found closed within this time. See `Pool.send`."""
+
+_SWEEP_SECONDS = 5.0
+_SMALL_BODY = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Connections: opened and used again since the start, and open now."""
+
+    opened: int
+    reused: int
+    open_now: int
+
+
+class _Route:
+    """The connections to one origin through one proxy. The newest idle one is used first, so that the rest
+    can age."""
+
+    __slots__ = ("address", "idle", "open", "proxy", "waiting")
+
+    def __init__(self, address: Address, proxy: Proxy | None) -> None:
+        self.address = address
+        self.proxy = proxy
+        self.idle: list[Connection] = []
+        self.open = 0
+        self.waiting: deque[asyncio.Future[Connection | None]] = deque()
+
+
+class Pool:
+    """Kept-alive HTTP/1.1 connections, for one event loop.
+
+    `max_per_host` bounds the connections to one scheme, host, port and proxy; a request that finds none free
+    waits its turn, for `Timeouts.connect` seconds. `ca_file` is trusted besides the system's authorities
+    (SSL_CERT_FILE replaces those). Raises `ValueError` where `ca_file` can't be used.
+    """
+
+    def __init__(  # noqa: D107
+        self,
+        *,
+        timeouts: Timeouts | None = None,
+        max_per_host: int = 1000,
+        idle_seconds: float = 60,
+        ca_file: str | None = None,
+        proxies: Proxies = NO_PROXIES,
+    ) -> None:
+        self._timeouts = timeouts or Timeouts()
+        self._max_per_host = max_per_host
+        self._idle_seconds = idle_seconds
+        self._proxies = proxies
+        self._connector = Connector(ca_file)
+        self._routes: dict[tuple[str, str, int], _Route] = {}
+        self._connections: dict[Connection, _Route] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.opened = 0
+        self.reused = 0
+
+    @property
+    def open_now(self) -> int:
+        """Connections open now, idle ones included."""
+        return len(self._connections)
+
+    @property
+    def counters(self) -> Counters:
+        """All three counts."""
+        return Counters(self.opened, self.reused, self.open_now)
+
+    async def send(self, request: Request, timeouts: Timeouts | None = None) -> Response:
+        """Sends a request and returns the answer as soon as its head is there. Any status is an answer.
+
+        A kept connection may have been closed by the upstream just before it was used. Then, and only then,
+        the request is sent a second time, on a new connection: no byte of an answer had come, the body can be
+        sent again, and either the method is idempotent or the connection was found closed within
+        `STALE_SECONDS` of the request. The last is what tells an idle close from an upstream that fell over a
+        POST while at work on it: such a POST may have had its effect, and is not repeated (RFC 9110 section
+        9.2.2, RFC 9112 section 9.3.1).
+
+        Raises `UpstreamError` (status 504 for a timeout). Cancellation, at any point, closes the connection.
+        """
+        timeouts = timeouts or self._timeouts
+        address = parse(request.url)
+        route = self._route(address)
+        loop = asyncio.get_running_loop()
+        connection = await self._obtain(route, timeouts)
+        started = loop.time()
+        try:
+            return await self._exchange(connection, route, address, request, timeouts)
+        except ClosedEarly:
+            quick = loop.time() - started < STALE_SECONDS
+            replayable = request.body is None or isinstance(request.body, bytes)
+            if not (connection.reused and replayable and (quick or request.method in IDEMPOTENT)):
+                raise
+        connection = await self._obtain(route, timeouts, fresh=True)
+        return await self._exchange(connection, route, address, request, timeouts)
+
+    async def close(self) -> None:
+        """Closes every connection; answers in progress end with `UpstreamError`."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for route in self._routes.values():
+            for turn in route.waiting:
+                if not turn.done():
+                    turn.set_exception(_closed_pool())
+        for connection in list(self._connections):
+            connection.abort(UpstreamError("The gateway is shutting down."))
+        await asyncio.sleep(0)  # the loop closes the sockets in its next round
+
+    # --- one request on one connection
+
+    async def _exchange(
+        self, connection: Connection, route: _Route, address: Address, request: Request, timeouts: Timeouts
+    ) -> Response:
+        response = connection.begin(request.method, timeouts.read)
+        try:
+            through = route.proxy if address.scheme == "http" else None
+            head = write_head(request, address, _proxy_headers(through), absolute=through is not None)
+            body = request.body
+            if body is None:
+                connection.write(head)
+            elif isinstance(body, bytes):
+                _write_whole(connection, head, body)
+            elif isinstance(body, AsyncIterable):
+                connection.write(head)
+                await _write_stream(connection, response, body, request.content_length, timeouts.read)
+            else:
+                raise TypeError(
+                    "the body of an asynchronous request is bytes or an asynchronous iterable of them"
+                )
+            if not response.stop_sending:
+                connection.sent()
+            await response.head(timeouts.head)
+        except BaseException:
+            response.abandon()
+            raise
+        return response
+
+    # --- which connection
+
+    def _route(self, address: Address) -> _Route:
+        key = (address.scheme, address.host, address.port)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = _Route(address, self._proxies.choose(*key))
+        return route
+
+    async def _obtain(self, route: _Route, timeouts: Timeouts, *, fresh: bool = False) -> Connection:
+        """A connection ready for a request: idle, else a new one, else the next that comes free.
+
+        `fresh` follows a stale connection: the other idle ones have most likely been closed by the upstream
+        too.
+        """
+        while not self._closed:
+            while route.idle:
+                connection = route.idle.pop()
+                if not fresh and not self._too_old(connection):
+                    return self._use_again(connection)
+                connection.abort()
+            if route.open < self._max_per_host:
+                route.open += 1
+                return await self._open(route, timeouts)
+            handed = await self._wait_turn(route, timeouts.connect)
+            if handed is None:
+                return await self._open(route, timeouts)
+            if fresh:
+                handed.abort()
+            elif not handed.closed:
+                return self._use_again(handed)
+        raise _closed_pool()
+
+    def _use_again(self, connection: Connection) -> Connection:
+        connection.reused = True
+        self.reused += 1
+        return connection
+
+    async def _open(self, route: _Route, timeouts: Timeouts) -> Connection:
+        """Opens a connection in a place already taken in `route.open`."""
+        connection: Connection | None = None
+
+        def create(peer: str) -> Connection:
+            nonlocal connection
+            connection = Connection(peer, self._freed, self._lost)
+            self._connections[connection] = route
+            return connection
+
+        try:
+            opened = await self._connector.open(route.address, route.proxy, create, timeouts.connect)
+        except BaseException:
+            if connection is None:
+                self._give_place(route)
+            else:
+                connection.abort()
+            raise
+        self.opened += 1
+        if self._closed:
+            opened.abort()
+            raise _closed_pool()
+        return opened
+
+    async def _wait_turn(self, route: _Route, seconds: float) -> Connection | None:
+        """A connection handed on by another request, or None with a place (counted in `route.open`) for a new
+        one."""
+        turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        route.waiting.append(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                return await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                handed = turn.result()
+                if handed is None:
+                    self._give_place(route)
+                elif not handed.closed:
+                    self._freed(handed)
+            if isinstance(error, TimeoutError):
+                raise UpstreamError(
+                    f"All {self._max_per_host} connections to {route.address.name} were in use for {seconds:g} "
+                    "seconds. Raise the limit of connections per host, or send fewer requests at once.",
+                    status=504,
+                ) from None
+            raise
+
+    # --- what connections report
+
+    def _freed(self, connection: Connection) -> None:
+        route = self._connections[connection]
+        connection.idle_since = asyncio.get_running_loop().time()
+        while route.waiting:
+            turn = route.waiting.popleft()
+            if not turn.done():
+                turn.set_result(connection)
+                return
+        route.idle.append(connection)
+        if self._sweeper is None and not self._closed:
+            self._sweep_later()
+
+    def _lost(self, connection: Connection) -> None:
+        route = self._connections.pop(connection)
+        if connection in route.idle:
+            route.idle.remove(connection)
+        self._give_place(route)
+
+    def _give_place(self, route: _Route) -> None:
+        """A place of the route is free: the next in line opens a connection in it."""
+        while route.waiting:
+            turn = route.waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        route.open -= 1
+
+    # --- idle connections
+
+    def _too_old(self, connection: Connection) -> bool:
+        limit = self._idle_seconds
+        if connection.keep_alive_seconds is not None:
+            limit = min(limit, connection.keep_alive_seconds - 1)  # a second for the request to get there
+        return asyncio.get_running_loop().time() - connection.idle_since > limit
+
+    def _sweep_later(self) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(
+            min(_SWEEP_SECONDS, self._idle_seconds), self._sweep
+        )
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        for route in self._routes.values():
+            for connection in [idle for idle in route.idle if self._too_old(idle)]:
+                connection.abort()
+        if any(route.idle for route in self._routes.values()):
+            self._sweep_later()
+
+
+def _closed_pool() -> UpstreamError:
+    return UpstreamError("The gateway is shutting down and sends no more requests.")
+
+
+def _proxy_headers(proxy: Proxy | None) -> Headers:
+    return (
+        [(b"Proxy-Authorization", proxy.authorization)] if proxy is not None and proxy.authorization else []
+    )
+
+
+def _write_whole(connection: Connection, head: bytes, body: bytes) -> None:
+    if len(body) <= _SMALL_BODY:  # one packet, one system call
+        connection.write(head + body)
+    else:
+        connection.write(head)
+        connection.write(body)
+
+
+async def _write_stream(
+    connection: Connection, response: Response, body: AsyncIterable[bytes], length: int | None, seconds: float
+) -> None:
+    """Sends a streamed body no faster than it is taken; stops where the upstream has already refused."""
+    sent = 0
+    async for piece in body:
+        if response.stop_sending:
+            return
+        sent += len(piece)
+        if length is not None and sent > length:
+            raise UpstreamError("The request's body is longer than its Content-Length.")
+        if piece:
+            connection.write(piece if length is not None else b"%x\r\n%b\r\n" % (len(piece), piece))
+            await response.drain(connection, seconds)
+    if length is not None and sent < length and not response.stop_sending:
+        raise UpstreamError("The request's body ended before its Content-Length.")
+    if length is None:
+        connection.write(b"0\r\n\r\n")
