@@ -59,9 +59,7 @@ def test_budget(policy: Policy, request_: dict[str, int], expected: Budget) -> N
 def test_target_is_below_threshold_is_within_limit(
     high: float, low: float, window: int, input_limit: int | None, output: int | None, counts: bool
 ) -> None:
-    made = budget(
-        Policy(high, low), window=window, input_limit=input_limit, output_limit=output, counts_output=counts
-    )
+    made = budget(Policy(high, low), window=window, input_limit=input_limit, output_limit=output, counts_output=counts)
     assert made.limit is not None
     assert made.threshold is not None
     assert made.target is not None
@@ -70,9 +68,7 @@ def test_target_is_below_threshold_is_within_limit(
     assert summary_room(made) * 3 <= made.target
 
 
-@pytest.mark.parametrize(
-    "changes", [{"threshold_percent": 0}, {"target_percent": 101}, {"keep_recent_tokens": 0}]
-)
+@pytest.mark.parametrize("changes", [{"threshold_percent": 0}, {"target_percent": 101}, {"keep_recent_tokens": 0}])
 def test_a_policy_names_what_is_wrong_with_it(changes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         Policy(**changes)

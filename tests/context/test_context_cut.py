@@ -313,9 +313,7 @@ def test_what_is_kept_is_legal_and_holds_the_newest_words(facts: list[Facts], da
     newest = newest_turn(facts)
     covered = 0
     for _ in range(4):
-        cut = choose(
-            facts, tokens, covered=covered, room=room, tail_max=room, min_gain=1, retain_system_max=200
-        )
+        cut = choose(facts, tokens, covered=covered, room=room, tail_max=room, min_gain=1, retain_system_max=200)
         if cut is None:
             break
         assert covered < cut.at < len(facts)

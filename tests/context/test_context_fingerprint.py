@@ -141,9 +141,7 @@ def chain(fingerprints: list[bytes], tenant: bytes = b"t" * 16, dialect: Dialect
 @settings(max_examples=100, deadline=None)
 def test_two_chains_agree_as_far_as_their_histories_do(one: list[bytes], other: list[bytes]) -> None:
     a, b = chain(one), chain(other)
-    same = next(
-        (i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other))
-    )
+    same = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
     assert a.links[: same + 1] == b.links[: same + 1]
     assert set(a.links[same + 1 :]).isdisjoint(b.links)
     assert chain(one[:same]).links == a.links[: same + 1]
@@ -168,9 +166,7 @@ def test_a_chain_names_every_beginning() -> None:
 # -- the head ------------------------------------------------------------------------------------------------
 
 
-def head(
-    system: object = None, tools: object = None, lead: list[object] | None = None, **more: object
-) -> bytes:
+def head(system: object = None, tools: object = None, lead: list[object] | None = None, **more: object) -> bytes:
     items = tuple(Item(json.dumps(value).encode(), 0, 0) for value in lead or [])
     return HASHER.head(
         Conversation(

@@ -187,9 +187,7 @@ def _system_tokens(raw: bytes) -> int:
         total = 0
         for block in value:
             text = block.get("text") if isinstance(block, dict) else block
-            total += text_tokens(
-                text if isinstance(text, str) else canonical_dumps(block).decode("utf-8", "replace")
-            )
+            total += text_tokens(text if isinstance(text, str) else canonical_dumps(block).decode("utf-8", "replace"))
         return total
     return 0 if value is None else _json_tokens(raw)
 

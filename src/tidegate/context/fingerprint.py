@@ -159,8 +159,6 @@ def _tools(value: JsonValue) -> JsonValue:
     if not isinstance(value, list):
         return value
     return [
-        {name: part for name, part in tool.items() if name != "cache_control"}
-        if isinstance(tool, dict)
-        else tool
+        {name: part for name, part in tool.items() if name != "cache_control"} if isinstance(tool, dict) else tool
         for tool in value
     ]

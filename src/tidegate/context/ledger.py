@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from threading import Lock
 
 from tidegate.context.estimate import item_tokens
 from tidegate.context.fingerprint import Hasher
@@ -31,16 +30,16 @@ class Entry:
 class Ledger:
     """A bounded memory of items; the least recently used are forgotten first. May be shared by threads."""
 
-    __slots__ = ("_capacity", "_hasher", "_known", "_lock")
+    __slots__ = ("_capacity", "_hash", "_hasher", "_known")
 
     def __init__(self, hasher: Hasher, capacity_entries: int = 65_536) -> None:
         """Remembers `capacity_entries` items at most, one at least."""
         if capacity_entries < 1:
             raise ValueError("a ledger needs room for one entry at least")
         self._hasher = hasher
+        self._hash = hasher.raw
         self._capacity = capacity_entries
         self._known: OrderedDict[tuple[DialectName, bytes], Entry] = OrderedDict()
-        self._lock = Lock()
 
     def __len__(self) -> int:
         """How many entries are remembered."""
@@ -49,17 +48,18 @@ class Ledger:
     def entry(self, dialect: DialectName, raw: bytes) -> Entry:
         """What an item says, by its raw JSON; read only if it is not known. Raises `UnreadableBody` where
         `raw` is no JSON object."""
-        key = (dialect, self._hasher.raw(raw))
-        with self._lock:
-            entry = self._known.get(key)
-            if entry is not None:
-                self._known.move_to_end(key)
-                return entry
-        entry = self._read(dialect, raw)
-        with self._lock:
-            self._known[key] = entry
-            while len(self._known) > self._capacity:
-                self._known.popitem(last=False)
+        known = self._known
+        key = (dialect, self._hash(raw))
+        entry = known.get(key)
+        if entry is None:
+            entry = known[key] = self._read(dialect, raw)
+            while len(known) > self._capacity:
+                known.popitem(last=False)
+            return entry
+        try:
+            known.move_to_end(key)
+        except KeyError:  # forgotten by another thread just now
+            pass
         return entry
 
     def entries(self, conversation: Conversation) -> tuple[Entry, ...]:
