@@ -46,8 +46,7 @@ def links(facts: Sequence[Facts]) -> list[int]:
     for earlier, later in (
         *pairs.answers,
         *((i, n) for i in _in_flight(facts, pairs.open_calls)),
-        # A result whose call the client itself has lost stays behind what it followed: never the first item
-        # kept.
+        # A result whose call the client itself has lost is never the first item kept.
         *((i - 1, i) for i in pairs.orphans if i),
         *((i, i + 1) for i, item in enumerate(facts) if item.leans_on_next),
         *_reasoning_runs(facts),
