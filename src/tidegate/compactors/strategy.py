@@ -36,8 +36,8 @@ class Reply:
 
 
 class CompactionFailed(Exception):
-    """The strategy gave no usable artifact. `reason` is a short name for logs and headers, like `summary_refused`;
-    nothing in it is text of the conversation or of the provider's reply."""
+    """The strategy gave no usable artifact. `reason` is a short name for logs and headers, like
+    `summary_refused`; nothing in it is text of the conversation or of the provider's reply."""
 
     def __init__(self, reason: str, *, overflow: bool = False) -> None:
         super().__init__(reason)
@@ -67,3 +67,16 @@ class Span:
     ratio: float = 1.0
     """How many real tokens one estimated token has proved to be, at least 1."""
     max_calls: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the `summary` strategy gives: the engine wraps it into a text artifact."""
+
+    text: str = field(repr=False)
+    calls: int
+    retained: tuple[int, ...] = ()
+    """Taken over from the span."""
+    input_tokens: int = 0
+    """Tokens the calls were billed for, as far as their answers said so."""
+    output_tokens: int = 0

@@ -1,0 +1,337 @@
+"""The `summary` strategy: asks the model in use for a structured summary, in as many calls as it takes.
+
+Knows prompts, budgets and what makes a reply unusable; makes no call itself (`work` yields them).
+Called by the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import msgspec
+
+from tidegate.compactors.accept import Reading, Remedy, read, remedy
+from tidegate.compactors.fence import escape, fence, is_marked, mark, split_marked
+from tidegate.compactors.pieces import Piece, Room, levels, plan
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Span, Summary
+from tidegate.compactors.transcript import Block, earlier, write
+from tidegate.context.estimate import text_tokens
+from tidegate.wire import ANSWERS, REQUESTS
+from tidegate.wire.conversation import JsonValue
+
+__all__ = ["Options", "default_options", "is_marked", "mark", "planned_calls", "work"]
+
+LEAST_OUTPUT: Final = 64
+"""Real tokens: with less room than this a summary says nothing."""
+LEAST_PIECE: Final = 200
+"""Estimated tokens of transcript a call must have room for."""
+SMALLEST_HALF: Final = 500
+"""Estimated tokens below which a piece refused as too long is not halved again."""
+_ENVELOPE: Final = 24
+"""Real tokens of the roles and separators around the two messages."""
+_LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_DROP_HEADERS: Final = frozenset({"idempotency-key", "x-idempotency-key", "content-encoding"})
+_WORDS: Final = "{words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How summaries are asked for."""
+
+    prompt: str = field(repr=False)
+    """Instructions after a first transcript; `{words}` becomes the number of words to stay below."""
+    update_prompt: str = field(repr=False)
+    """Instructions where a previous summary is carried forward."""
+    system: str = field(repr=False)
+    """System prompt of the call: the role, and that what follows is material."""
+    tool_result_chars: int = 2000
+    """Characters shown of a tool result or of a call's arguments, before any tightening."""
+    timeout: float = 180.0
+    """Seconds for each call."""
+    extra: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Fields added to the body (a provider's switch for thinking); left out in one more try where
+    refused."""
+    omit: frozenset[str] = frozenset()
+    """Fields never sent (some backends refuse any output limit)."""
+    max_output: int | None = None
+    """The model's own output limit in tokens, None where unknown."""
+
+
+@cache
+def default_options() -> Options:
+    """Options with the prompts that ship with Tidegate."""
+    folder = files("tidegate.compactors") / "prompts"
+    summary, update, system = (
+        (folder / f"{name}.md").read_text("utf-8").strip() for name in ("summary", "update", "system")
+    )
+    return Options(prompt=summary, update_prompt=update, system=system)
+
+
+def planned_calls(span: Span, options: Options) -> int:
+    """How many calls `work` makes if no piece is refused and no answer cut: at most `span.max_calls`.
+
+    0 where nothing is to be summarised. Raises `CompactionFailed` where not even one call has room.
+    """
+    job = _Job(span, options)
+    return len(job.plan(0, job.previous_tokens, span.max_calls)) if job.blocks(0) else 0
+
+
+def work(span: Span, options: Options, overflows: Callable[[Reply], bool]) -> Generator[Call, Reply, Summary]:
+    """Yields the calls, is sent their replies, returns the summary. `overflows` tells a refusal for length
+    from others.
+
+    Equal input gives byte-identical calls. What does not fit one call is folded: each further piece goes
+    with the summary so far and the update prompt. A piece refused for its length is halved. All within
+    `span.max_calls`.
+
+    Raises `CompactionFailed` with one of these reasons, never with a word of the conversation or of a
+    reply:
+
+    | reason | meaning |
+    |---|---|
+    | `summary_nothing` | no items and no previous summary |
+    | `summary_no_room` | the window or the room is too small for any call |
+    | `summary_overflow` | still too long after halving (`overflow` is True) |
+    | `summary_too_many_calls` | the bound was used up by refused or repeated calls |
+    | `summary_unreachable` | no answer could be had |
+    | `summary_http_<status>` | refused with that status, not for length |
+    | `summary_stream_error` | an error inside a 200 answer |
+    | `summary_cut_off` | the stream ended without saying why |
+    | `summary_cut_by_length` | cut by the output limit, also with twice the room or where that does not fit |
+    | `summary_called_tool`, `summary_refused`, `summary_filtered` | what the model did instead |
+    | `summary_unfinished` | ended for a reason that is no ordinary end |
+    | `summary_thinking_only`, `summary_empty` | no text |
+    | `summary_too_short` | under 32 characters for 1,000 tokens or more of material |
+    | `summary_not_smaller` | not smaller than what it replaces |
+
+    `summary_refused` covers a plain-text refusal too, judged narrowly: at most 400 characters, beginning
+    like an apology, without a heading, for 1,000 tokens or more of material."""
+    job = _Job(span, options)
+    tally = _Tally(span.max_calls)
+    summary = job.previous
+    pieces: list[Piece] | None = None
+    while True:
+        if pieces is None:
+            start = job.done
+            if start == len(job.blocks(0)):
+                break
+            if not tally.spare:
+                raise CompactionFailed("summary_too_many_calls")
+            pieces = job.plan(start, text_tokens(summary), tally.spare)
+        if not pieces:
+            break
+        piece = pieces[0]
+        reading = yield from _ask(job, piece, summary, overflows, tally)
+        if reading.problem == "summary_overflow":
+            job.halve(piece)
+            pieces = None
+        elif reading.problem is not None:
+            http = reading.problem == "summary_http_error"
+            raise CompactionFailed(f"summary_http_{reading.status}" if http else reading.problem)
+        else:
+            summary = reading.text
+            job.done = piece.stop
+            as_planned = text_tokens(summary) <= job.carried_tokens and len(pieces) - 1 <= tally.spare
+            pieces = pieces[1:] if as_planned else None
+    return _finished(span, summary, tally)
+
+
+def _finished(span: Span, summary: str, tally: _Tally) -> Summary:
+    if not summary:
+        raise CompactionFailed("summary_nothing")
+    if text_tokens(mark(summary)) >= span.size:
+        raise CompactionFailed("summary_not_smaller")
+    return Summary(summary, tally.made, span.retained, tally.input_tokens, tally.output_tokens)
+
+
+class _Tally:
+    """Counts calls against their bound, and the tokens they were billed."""
+
+    def __init__(self, bound: int) -> None:
+        self.made = self.input_tokens = self.output_tokens = 0
+        self._bound = bound
+
+    @property
+    def spare(self) -> int:
+        """Calls still allowed."""
+        return self._bound - self.made
+
+    def add(self, reading: Reading) -> None:
+        """Counts a call that was answered."""
+        self.made += 1
+        if reading.usage is not None:
+            self.input_tokens += reading.usage.input_tokens
+            self.output_tokens += reading.usage.output_tokens
+
+
+class _Job:
+    """One span's arithmetic: what is written at which level, and what fits. Sizes are estimated tokens
+    unless named real."""
+
+    def __init__(self, span: Span, options: Options) -> None:
+        self.span, self.options = span, options
+        self.done = 0
+        """Blocks already in the summary."""
+        self._limit: int | None = None
+        self._levels = levels(options.tool_result_chars)
+        self._ratio = max(1.0, span.ratio)
+        self._overhead = (
+            text_tokens(options.system)
+            + max(text_tokens(options.prompt), text_tokens(options.update_prompt))
+            + text_tokens(fence("previous_summary", "") + fence("transcript", ""))
+            + _ENVELOPE
+        )
+        if self._most_output() < LEAST_OUTPUT:
+            raise CompactionFailed("summary_no_room")
+        previous = split_marked(span.previous)[0] or span.previous.strip()
+        # Too large to go along with a piece (a switch to a smaller model): it is folded like the transcript
+        # itself.
+        whole = self._room(0).first
+        too_large = text_tokens(previous) > whole // 2
+        self._earlier = earlier(previous, max(LEAST_PIECE, whole // 2)) if too_large else ()
+        self.previous = "" if too_large else previous
+        self.previous_tokens = text_tokens(self.previous)
+        self.blocks: Callable[[int], tuple[Block, ...]] = cache(self._write)
+
+    @property
+    def carried_tokens(self) -> int:
+        """What is set aside for the running summary in every call after the first."""
+        return int(self._planned_output() / self._ratio)
+
+    def plan(self, start: int, previous_tokens: int, calls: int) -> list[Piece]:
+        """The pieces from block `start` on, in at most `calls` calls."""
+        room = self._room(previous_tokens)
+        if min(room.first, room.later) < LEAST_PIECE:
+            # A single call needs no room for a running summary after it.
+            if room.first < LEAST_PIECE:
+                raise CompactionFailed("summary_no_room")
+            room, calls = Room(room.first, room.first), 1
+        return plan(self.blocks, len(self._levels), start, room, calls)
+
+    def halve(self, piece: Piece) -> None:
+        """Takes a refusal for length to heart: no later piece is larger than half of that one."""
+        self._limit = piece.tokens // 2
+        if piece.tokens <= SMALLEST_HALF:
+            raise CompactionFailed("summary_overflow", overflow=True)
+
+    def output_limit(self, prompt_tokens: int, wanted: int | None = None) -> int:
+        """Real tokens to ask for: what the artifact may take, the model may write and the window leaves
+        free.
+
+        Less than `LEAST_OUTPUT` means no. `wanted` replaces the artifact's room, 0 is returned where it
+        can't be had."""
+        bounds = [wanted or self.span.room, self.options.max_output]
+        if self.span.window is not None:
+            bounds.append(self.span.window - self._margin() - self._real(prompt_tokens))
+        least = min(bound for bound in bounds if bound is not None)
+        return 0 if wanted and least < wanted else least
+
+    def _write(self, level: int) -> tuple[Block, ...]:
+        conversation = self.span.conversation
+        written = write(self.span.values, REQUESTS[conversation.dialect], self._levels[level])
+        return self._earlier + written
+
+    def _room(self, previous_tokens: int) -> Room:
+        if self.span.window is None:
+            # The client sent these items, and more, in one request: a call of that size is worth trying.
+            first = later = self.span.size + self.span.size // 4 + LEAST_PIECE
+        else:
+            free = self.span.window - self._margin() - self._planned_output()
+            free_of_overhead = int(free / self._ratio) - self._overhead
+            first = free_of_overhead - previous_tokens
+            later = free_of_overhead - self.carried_tokens
+        if self._limit is not None:
+            first, later = min(first, self._limit), min(later, self._limit)
+        return Room(first, later)
+
+    def _planned_output(self) -> int:
+        """Real tokens set aside for an answer while dividing: never more than a quarter of the window."""
+        most = self._most_output()
+        return most if self.span.window is None else min(most, max(LEAST_OUTPUT, self.span.window // 4))
+
+    def _most_output(self) -> int:
+        return min(self.span.room, self.options.max_output or self.span.room)
+
+    def _margin(self) -> int:
+        """Real tokens left free: the estimate may be a little low, and a prompt of exactly the window is
+        refused."""
+        return max(32, (self.span.window or 0) // 32)
+
+    def _real(self, tokens: int) -> int:
+        return -int(-tokens * self._ratio // 1)
+
+
+def _ask(
+    job: _Job, piece: Piece, summary: str, overflows: Callable[[Reply], bool], tally: _Tally
+) -> Generator[Call, Reply, Reading]:
+    """One piece's call, repeated once with twice the output where it was cut, and once where a field was
+    refused."""
+    span, options = job.span, job.options
+    read_answer = ANSWERS[span.conversation.dialect].read_answer
+    material = _material(piece, summary)
+    instructions = options.update_prompt if summary else options.prompt
+    prompt_tokens = text_tokens(options.system) + text_tokens(material + instructions) + _ENVELOPE
+    limit = job.output_limit(prompt_tokens)
+    if limit < LEAST_OUTPUT:
+        raise CompactionFailed("summary_no_room")
+    change: Remedy | None = None
+    doubled = False
+    while True:
+        words = str(max(40, limit * 3 // 5 // 10 * 10))
+        body = _body(job, material + instructions.replace(_WORDS, words), limit, change)
+        reply = yield Call(
+            path=REQUESTS[span.conversation.dialect].PATH,
+            body=body,
+            add_headers={"accept": "text/event-stream"},
+            drop_headers=_DROP_HEADERS,
+            timeout=options.timeout,
+        )
+        reading = read(reply, read_answer, overflows, piece.tokens + text_tokens(summary))
+        tally.add(reading)
+        if not tally.spare:
+            return reading
+        if reading.problem == "summary_cut_by_length" and not doubled:
+            doubled, twice = True, job.output_limit(prompt_tokens, 2 * limit)
+            if twice:
+                limit = twice
+                continue
+        if reading.problem == "summary_http_error" and change is None:
+            change = _remedy(job, reply, body, limit)
+            if change is not None:
+                limit = change.limit or limit
+                continue
+        return reading
+
+
+def _material(piece: Piece, summary: str) -> str:
+    before = fence("previous_summary", escape(summary)) + "\n\n" if summary else ""
+    return f"{before}{fence('transcript', piece.text)}\n\n"
+
+
+def _body(job: _Job, prompt: str, limit: int, change: Remedy | None) -> bytes:
+    span, options = job.span, job.options
+    fields: dict[str, JsonValue] = {**options.extra, **dict.fromkeys(options.omit)}
+    if change is not None:
+        fields |= dict.fromkeys(change.drop)
+        if change.limit_name:
+            fields[change.limit_name] = limit
+    return REQUESTS[span.conversation.dialect].text_request(
+        model=span.model or span.conversation.model,
+        system=options.system,
+        prompt=prompt,
+        max_output=limit,
+        stream=True,
+        like=span.conversation,
+        extra=fields,
+    )
+
+
+def _remedy(job: _Job, reply: Reply, body: bytes, limit: int) -> Remedy | None:
+    sent = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    limit_field = next((name for name in _LIMIT_FIELDS if name in sent), "")
+    optional = frozenset(name for name, value in job.options.extra.items() if value is not None)
+    return remedy(reply, job.span.conversation.dialect, limit_field, limit, optional, LEAST_OUTPUT)
