@@ -140,9 +140,7 @@ def test_chunking_changes_nothing(raw: bytes, cuts: list[int]) -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_what_is_written_is_read_back(events: list[tuple[bytes, str]]) -> None:
-    assert read(b"".join(write(data, name) for data, name in events)) == [
-        Event(name, data) for data, name in events
-    ]
+    assert read(b"".join(write(data, name) for data, name in events)) == [Event(name, data) for data, name in events]
 
 
 def test_a_carriage_return_in_data_is_read_back_as_a_newline() -> None:

@@ -44,12 +44,8 @@ DONE = write(b"[DONE]")
 
 CREATED = typed("response.created", ',"response":{"id":"resp_1","status":"in_progress","error":null}')
 DELTA = typed("response.output_text.delta", ',"output_index":0,"delta":"Hi"')
-COMPLETED = typed(
-    "response.completed", ',"response":{"status":"completed","output":[],"usage":{"input_tokens":120}}'
-)
-FAILED = typed(
-    "response.failed", ',"response":{"status":"failed","error":{"code":"context_length_exceeded"}}'
-)
+COMPLETED = typed("response.completed", ',"response":{"status":"completed","output":[],"usage":{"input_tokens":120}}')
+FAILED = typed("response.failed", ',"response":{"status":"failed","error":{"code":"context_length_exceeded"}}')
 
 START = typed("message_start", ',"message":{"usage":{"input_tokens":100,"cache_read_input_tokens":20}}')
 BLOCK = typed("content_block_start", ',"index":0,"content_block":{"type":"text","text":""}')
@@ -198,10 +194,7 @@ USAGES: dict[str, tuple[DialectName, list[bytes], Usage | None]] = {
     "chat null": ("chat", [WORD, chat("{}", '"stop"', ',"usage":null')], None),
     "chat in every chunk": (
         "chat",
-        [
-            chat('{"content":"a"}', more=f',"usage":{{"prompt_tokens":9,"completion_tokens":{n}}}')
-            for n in (1, 2)
-        ],
+        [chat('{"content":"a"}', more=f',"usage":{{"prompt_tokens":9,"completion_tokens":{n}}}') for n in (1, 2)],
         Usage(9, 2),
     ),
     "spaces in the JSON": (
@@ -332,9 +325,7 @@ def test_a_body_too_big_for_an_error_has_begun() -> None:
 
 
 @pytest.mark.parametrize("start", [b'{"a":"', b"data: {"], ids=["json", "events"])
-def test_beyond_its_bound_it_gives_up_and_keeps_nothing(
-    start: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beyond_its_bound_it_gives_up_and_keeps_nothing(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "MOST_BYTES", 1000)
     watch = Watch("chat", SSE)
     watch.feed(start)
@@ -361,3 +352,11 @@ def test_ten_thousand_chunks_of_words_cost_little() -> None:
             watch.feed(chunk)
         best = min(best, time.process_time() - begin)
     assert best < 0.2  # 20 µs a chunk, several times what it takes
+
+
+def test_a_stream_without_done_that_told_its_finish_has_ended_at_its_close() -> None:
+    watch = Watch("chat", SSE)
+    watch.feed(ROLE + WORD + STOP)
+    assert not watch.ended
+    watch.close()
+    assert (watch.ended, watch.finish) == (True, "stop")

@@ -27,9 +27,7 @@ from tidegate.wire.sse import Event
 from tidegate.wire.untyped import object_at, objects_at, text_at
 
 LIFECYCLE: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
-TERMINAL: Final = frozenset(
-    {"response.completed", "response.incomplete", "response.done", "response.cancelled"}
-)
+TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.done", "response.cancelled"})
 """`response.done` is what some gateways write for `response.completed`."""
 
 FINISH: Final[dict[str, FinishReason]] = {

@@ -66,8 +66,8 @@ class Watch:
         self.finish: FinishReason | None = None
         """How the answer ended, as far as it said so."""
         self.ended = False
-        """The terminal event came (`[DONE]`, `message_stop`, `response.completed`, …), or a JSON body was
-        whole."""
+        """The terminal event came (`[DONE]`, `message_stop`, `response.completed`, …); or, at the close, the
+        answer had said how it ended, since many servers leave `[DONE]` out."""
         self.watched_bytes = 0
 
     @property
@@ -91,6 +91,7 @@ class Watch:
                 self._take(event)
         elif self._body:
             self._read_body(bytes(self._body))
+        self.ended = self.ended or self.finish is not None
         self._reader = self._body = None
 
     def _look_at_body(self, body: bytearray, chunk: bytes) -> None:
@@ -155,7 +156,6 @@ class Watch:
         answer = self._dialect.read_answer(body)
         self._whole = answer.usage
         self.finish = answer.finish
-        self.ended = answer.finish is not None
         if answer.error:
             self._fail(answer.error)
         else:
