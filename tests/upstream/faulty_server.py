@@ -24,6 +24,9 @@ class Received:
         assert len(found) == 1, f"{name}: {found}"
         return found[0]
 
+    def get(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
     def __contains__(self, name: str) -> bool:
         return any(key.lower() == name.lower() for key, _ in self.headers)
 
@@ -49,10 +52,12 @@ class Peer:
             return None
         try:
             if "transfer-encoding" in got:
+                chunks = []
                 while size := int(await self.reader.readline(), 16):
-                    got.body += await self.reader.readexactly(size)
+                    chunks.append(await self.reader.readexactly(size))
                     await self.reader.readexactly(2)
                 await self.reader.readline()
+                got.body = b"".join(chunks)
             elif "content-length" in got:
                 got.body = await self.reader.readexactly(int(got["content-length"]))
         except (asyncio.IncompleteReadError, ConnectionError, ValueError):

@@ -10,7 +10,8 @@ import pytest
 from faulty_server import CHUNKED, OK, Peer, Server, answers, once, settled
 
 from tidegate.engine.effects import UpstreamError
-from tidegate.upstream import Pool, Request, Timeouts, pool as pool_module
+from tidegate.upstream import Pool, Request, Timeouts
+from tidegate.upstream import pool as pool_module
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ async def test_content_length_is_set_by_the_pool(
 ) -> None:
     async with Server(answers(OK)) as server:
         await (await pool.send(Request(method, server.url(), [], body))).read_all(10)
-    assert (server.requests[0]["content-length"] if "content-length" in server.requests[0] else None) == length
+    assert server.requests[0].get("content-length") == length
 
 
 async def test_response_headers_keep_order_case_and_repeats(pool: Pool) -> None:
@@ -245,10 +246,8 @@ async def test_a_late_close_may_mean_the_post_was_at_work_so_only_idempotent_met
 
     async with Server(script) as server:
         await get(pool, server.url())
-        try:
-            await pool.send(Request(method, server.url(), [], b"x"))
-        except UpstreamError as error:
-            assert "without an answer" in str(error)
+        outcome = await asyncio.gather(pool.send(Request(method, server.url(), [], b"x")), return_exceptions=True)
+        assert isinstance(outcome[0], UpstreamError) == (connections == 1)
         assert server.connections == connections
 
 
@@ -332,10 +331,10 @@ async def test_each_piece_of_a_body_has_its_own_time(pool: Pool) -> None:
     async with Server(script) as server:
         response = await pool.send(Request("GET", server.url()), Timeouts(read=0.25))
         got = b""
+        while len(got) < 6:
+            got += await response.read()
         with pytest.raises(UpstreamError, match="sent nothing more") as caught:
-            while piece := await response.read():
-                got += piece
-        assert got == b"xxxxxx"
+            await response.read()
         assert caught.value.status == 504
         await settled(lambda: server.open == 0)
 

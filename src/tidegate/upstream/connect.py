@@ -23,7 +23,7 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 30), ("TCP_KEEPCNT", 4))
 class Connector:
     """Opens connections. Raises `ValueError` at once where `ca_file` can't be used."""
 
-    def __init__(self, ca_file: str | None) -> None:  # noqa: D107
+    def __init__(self, ca_file: str | None) -> None:
         self._ca_file = ca_file
         if ca_file is not None:
             _ = self.tls
@@ -109,9 +109,7 @@ def tunnel_request(address: Address, proxy: Proxy) -> bytes:
 def tunnel_refusal(proxy: Proxy, address: Address, status: int) -> UpstreamError:
     """What to say of a CONNECT that was not answered with 2xx."""
     hint = "the proxy's user name and password" if status == 407 else "the proxy's rules, or NO_PROXY"
-    return UpstreamError(
-        f"The proxy {proxy.name} refused the way to {address.name} (status {status}). Check {hint}."
-    )
+    return UpstreamError(f"The proxy {proxy.name} refused the way to {address.name} (status {status}). Check {hint}.")
 
 
 async def _tunnel(connection: Connection, address: Address, proxy: Proxy, where: str) -> None:
@@ -136,16 +134,10 @@ def connect_failure(where: str, error: BaseException) -> str:
         reason = (error.reason or "handshake failed").replace("_", " ").lower()
         return f"TLS with {where} failed ({reason}). Check whether that port speaks https."
     if isinstance(error, socket.gaierror | UnicodeError):
-        return (
-            f"The host name of {where} could not be found. Check the upstream's URL and this machine's DNS."
-        )
+        return f"The host name of {where} could not be found. Check the upstream's URL and this machine's DNS."
     if isinstance(error, ConnectionRefusedError):
-        return (
-            f"{where} refused the connection. Check that the upstream is running and that its URL is right."
-        )
+        return f"{where} refused the connection. Check that the upstream is running and that its URL is right."
     if isinstance(error, ConnectionError):
-        return (
-            f"{where} closed the connection before it was ready. Check whether the port and scheme are right."
-        )
+        return f"{where} closed the connection before it was ready. Check whether the port and scheme are right."
     detail = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"Could not connect to {where}: {detail}. Check the address and the network."

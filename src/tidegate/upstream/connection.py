@@ -34,7 +34,7 @@ class Connection(asyncio.Protocol):
     `on_free` is called when it may carry another request, `on_closed` once, when it can't any more.
     """
 
-    def __init__(  # noqa: D107
+    def __init__(
         self, peer: str, on_free: Callable[[Connection], None], on_closed: Callable[[Connection], None]
     ) -> None:
         self.peer = peer
@@ -276,12 +276,7 @@ class Connection(asyncio.Protocol):
             self._parser = None  # it may still expect the body that a HEAD's Content-Length speaks of
         transport = self._transport
         usable = self._keep and self._sent and not self._dirty and not self.closed
-        if (
-            usable
-            and transport is not None
-            and not transport.is_closing()
-            and not transport.get_write_buffer_size()
-        ):
+        if usable and transport is not None and not transport.is_closing() and not transport.get_write_buffer_size():
             self.resume_reading()
             self._on_free(self)
         else:
@@ -303,9 +298,7 @@ class Connection(asyncio.Protocol):
             response.ended()
         elif not self._touched:
             self._close(
-                ClosedEarly(
-                    f"{self.peer} closed the connection without an answer. Check whether it is running."
-                )
+                ClosedEarly(f"{self.peer} closed the connection without an answer. Check whether it is running.")
             )
         else:
             where = "in the middle of its answer" if response.status else "within the headers of its answer"

@@ -82,11 +82,7 @@ def write_head(request: Request, address: Address, extra: Headers, *, absolute: 
     """
     if not (request.method.isascii() and request.method.isalpha()) or request.method == "CONNECT":
         raise UpstreamError("The request's method can't be relayed. Check what the client sends.")
-    target = (
-        b"%s://%s%s" % (address.scheme.encode(), address.authority, address.path)
-        if absolute
-        else address.path
-    )
+    target = b"%s://%s%s" % (address.scheme.encode(), address.authority, address.path) if absolute else address.path
     parts = [
         request.method.encode(),
         b" ",
@@ -106,9 +102,7 @@ def write_head(request: Request, address: Address, extra: Headers, *, absolute: 
     parts.append(b"\r\n\r\n")
     head = b"".join(parts)
     if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
-        raise UpstreamError(
-            "A request header holds a line break or a null byte. Check the headers the client sends."
-        )
+        raise UpstreamError("A request header holds a line break or a null byte. Check the headers the client sends.")
     return head
 
 

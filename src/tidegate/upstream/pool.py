@@ -57,7 +57,7 @@ class Pool:
     (SSL_CERT_FILE replaces those). Raises `ValueError` where `ca_file` can't be used.
     """
 
-    def __init__(  # noqa: D107
+    def __init__(
         self,
         *,
         timeouts: Timeouts | None = None,
@@ -147,9 +147,7 @@ class Pool:
                 connection.write(head)
                 await _write_stream(connection, response, body, request.content_length, timeouts.read)
             else:
-                raise TypeError(
-                    "the body of an asynchronous request is bytes or an asynchronous iterable of them"
-                )
+                raise TypeError("the body of an asynchronous request is bytes or an asynchronous iterable of them")
             if not response.stop_sending:
                 connection.sent()
             await response.head(timeouts.head)
@@ -281,9 +279,7 @@ class Pool:
         return asyncio.get_running_loop().time() - connection.idle_since > limit
 
     def _sweep_later(self) -> None:
-        self._sweeper = asyncio.get_running_loop().call_later(
-            min(_SWEEP_SECONDS, self._idle_seconds), self._sweep
-        )
+        self._sweeper = asyncio.get_running_loop().call_later(min(_SWEEP_SECONDS, self._idle_seconds), self._sweep)
 
     def _sweep(self) -> None:
         self._sweeper = None
@@ -299,9 +295,7 @@ def _closed_pool() -> UpstreamError:
 
 
 def _proxy_headers(proxy: Proxy | None) -> Headers:
-    return (
-        [(b"Proxy-Authorization", proxy.authorization)] if proxy is not None and proxy.authorization else []
-    )
+    return [(b"Proxy-Authorization", proxy.authorization)] if proxy is not None and proxy.authorization else []
 
 
 def _write_whole(connection: Connection, head: bytes, body: bytes) -> None:

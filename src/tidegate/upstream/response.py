@@ -32,7 +32,7 @@ class Response:
     headers: Headers
     http_version: str
 
-    def __init__(self, connection: Connection, read_seconds: float) -> None:  # noqa: D107
+    def __init__(self, connection: Connection, read_seconds: float) -> None:
         self.status = 0
         self.reason = b""
         self.headers = []

@@ -66,9 +66,7 @@ def parse(url: str) -> Address:
     message names the host at most: a query may hold a key.
     """
     if _CONTROLS.search(url):
-        raise UpstreamError(
-            "The upstream's URL holds a space or a control character. Check how it is written."
-        )
+        raise UpstreamError("The upstream's URL holds a space or a control character. Check how it is written.")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -98,6 +96,4 @@ def _ascii_host(host: str) -> str:
     try:
         return host.encode("idna").decode("ascii")
     except UnicodeError:
-        raise UpstreamError(
-            "The upstream's host name can't be written in ASCII. Check how it is written."
-        ) from None
+        raise UpstreamError("The upstream's host name can't be written in ASCII. Check how it is written.") from None
