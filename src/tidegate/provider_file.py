@@ -1,0 +1,242 @@
+"""What a provider file may say: where an API is, how it authenticates, what its models and refusals are like.
+
+Knows fields and their limits, and answers questions of one provider; reads no file. Called by `providers`, which loads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Annotated, Literal
+
+import pydantic
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+
+from tidegate.overflow.rules import RuleSpec
+from tidegate.overflow.verdict import Action, Kind
+from tidegate.wire.conversation import DialectName, JsonValue
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str | int) else value
+
+
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
+        raise ValueError("should be an http:// or https:// URL without query")
+    return value
+
+
+Url = Annotated[str, AfterValidator(_url)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+Strings = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Statuses = Annotated[tuple[Annotated[int, Field(ge=100, le=599)], ...], BeforeValidator(_listed)]
+
+
+class Data(BaseModel):
+    """A table of a provider file: unknown keys are errors, and nothing changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Auth(Data):
+    """How a key travels: `Authorization: Bearer`, `x-api-key`, or a header of its own name."""
+
+    scheme: Literal["bearer", "x-api-key", "header"] = "bearer"
+    header: str | None = None
+    env: str | None = None
+    """Environment variable that holds the key where the client sends none."""
+
+    @model_validator(mode="after")
+    def _header_named(self) -> Auth:
+        if (self.scheme == "header") != (self.header is not None):
+            raise ValueError("header is given if, and only if, scheme is 'header'")
+        return self
+
+    def headers(self, key: str) -> dict[str, str]:
+        """The header that carries the key."""
+        if self.scheme == "bearer":
+            return {"authorization": f"Bearer {key}"}
+        return {(self.header or "x-api-key").lower(): key}
+
+
+class Quirks(Data):
+    """Where a provider differs from the API whose dialect it speaks."""
+
+    merge_user: bool = False
+    """Two user messages in a row are refused (by chat templates, mostly), so they are joined."""
+    versioned: bool = True
+    """The base URL ends in a version (`/v1`), added where it is left out."""
+    output_limit_key: Mapping[DialectName, str] = {}
+    """Name of the output-limit field in Tidegate's own calls where the client's request names none."""
+    summary_extra: Mapping[DialectName, Mapping[str, pydantic.JsonValue]] = {}
+    """Fields Tidegate's own calls must carry."""
+    summary_omit: Mapping[DialectName, tuple[str, ...]] = {}
+    """Fields Tidegate's own calls must not carry."""
+
+
+class Model(Data):
+    """What is known of the models whose ids match. Tokens."""
+
+    match: Strings = Field(min_length=1)
+    """Ids or globs, without date suffix; an exact id wins over a glob, an earlier entry over a later."""
+    window: PositiveInt | None = None
+    input_limit: PositiveInt | None = None
+    max_output: PositiveInt | None = None
+    binds_thinking: bool = False
+    """Thinking blocks are checked against the conversation before them (Anthropic's preserved thinking)."""
+
+
+class Refusal(Data):
+    """One rule that tells what a refusal means; see `overflow.rules.RuleSpec`."""
+
+    id: Name
+    kind: Kind
+    code: Strings = ()
+    type: Strings = ()
+    status: Statuses = ()
+    pattern: str | None = None
+    unless: Strings = ()
+    """Names of shared counter-evidence, or patterns of its own."""
+    action: Action | None = None
+    certain: bool = True
+    sample: str
+    source: str
+
+    def spec(self, file: str) -> RuleSpec:
+        """The rule as the pure classifier takes it."""
+        return RuleSpec(file=file, **self.model_dump())
+
+
+class Evidence(Data):
+    """Patterns of the three parts of an overflow sentence, and the counter-evidence against it."""
+
+    subject: tuple[str, ...] = ()
+    relation: tuple[str, ...] = ()
+    bound: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+
+class SharedRules(Data):
+    """`_shared.toml`: counter-evidence by name, the words that make two of three, and rules for any provider."""
+
+    counter: Mapping[Name, tuple[str, ...]] = {}
+    evidence: Evidence = Field(default_factory=lambda: Evidence())
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the provider files say of one model, in tokens; None where they don't."""
+
+    window: int | None = None
+    input_limit: int | None = None
+    max_output: int | None = None
+    binds_thinking: bool = False
+
+
+class Provider(Data):
+    """One provider file, the user's overlay included."""
+
+    name: Name
+    title: str
+    base_url: Url | None = None
+    """With or without the final `/v1`; None where the user gives it."""
+    base_urls: Mapping[DialectName, Url] = {}
+    """Dialects served from another base URL."""
+    dialects: tuple[DialectName, ...] = Field(min_length=1)
+    auth: Auth = Auth()
+    strategies: Mapping[DialectName, tuple[str, ...]] = {}
+    """Compaction strategies in order of preference; `summary` where a dialect is not named."""
+    counts_output: bool = True
+    """The provider refuses a request whose input and output limit together exceed the window."""
+    chosen_by_model: bool = True
+    """May be chosen by a model's name alone."""
+    quirks: Quirks = Quirks()
+    models: tuple[Model, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def api_root(self) -> str:
+        """Where the dialects' paths begin, version included: `https://api.openai.com/v1`. Empty without a base URL."""
+        return api_root(self.base_url or "", versioned=self.quirks.versioned)
+
+    @property
+    def host_root(self) -> str:
+        """The same without the version, for paths that are relayed as they are."""
+        return host_root(self.base_url or "")
+
+    def root_for(self, dialect: DialectName) -> str:
+        """`api_root`, or the dialect's own where it is served from another base URL."""
+        if dialect in self.base_urls:
+            return api_root(self.base_urls[dialect], versioned=self.quirks.versioned)
+        return self.api_root
+
+    def strategies_for(self, dialect: DialectName) -> tuple[str, ...]:
+        """Names of compaction strategies, best first."""
+        return self.strategies.get(dialect, ("summary",))
+
+    def summary_fields(self, dialect: DialectName) -> dict[str, JsonValue]:
+        """Fields of Tidegate's own calls: added, or to be left out where the value is None."""
+        left_out: dict[str, JsonValue] = dict.fromkeys(self.quirks.summary_omit.get(dialect, ()))
+        return {**left_out, **self.quirks.summary_extra.get(dialect, {})}
+
+    def model(self, model_id: str) -> ModelFacts:
+        """What the file says of a model; all None where it says nothing."""
+        found = self._matching(model_id)
+        if found is None:
+            return ModelFacts()
+        return ModelFacts(found.window, found.input_limit, found.max_output, found.binds_thinking)
+
+    def lists(self, model_id: str) -> Literal["exact", "glob", None]:
+        """Whether a model is in the file's table, by its very name or by a glob."""
+        if any(name in self._exact for name in _spellings(model_id)):
+            return "exact"
+        return "glob" if self._matching(model_id) else None
+
+    @cached_property
+    def _exact(self) -> dict[str, Model]:
+        table: dict[str, Model] = {}
+        for model in self.models:
+            for name in model.match:
+                table.setdefault(name, model)
+        return table
+
+    def _matching(self, model_id: str) -> Model | None:
+        spellings = _spellings(model_id)
+        for name in spellings:
+            if name in self._exact:
+                return self._exact[name]
+        for model in self.models:
+            globs = [glob for glob in model.match if "*" in glob or "[" in glob or "?" in glob]
+            if any(fnmatchcase(name, glob) for name in spellings for glob in globs):
+                return model
+        return None
+
+
+_VERSION = re.compile(r"/v\d+(?:beta\d*|alpha\d*)?$")
+_DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d)$")
+
+
+def api_root(base_url: str, *, versioned: bool = True) -> str:
+    """A base URL with its version: `https://x` and `https://x/v1` give `https://x/v1`, `…/paas/v4` stays."""
+    url = base_url.rstrip("/")
+    if not url or not versioned or _VERSION.search(url):
+        return url
+    return f"{url}/v1"
+
+
+def host_root(base_url: str) -> str:
+    """A base URL without its final version."""
+    return _VERSION.sub("", base_url.rstrip("/"))
+
+
+def _spellings(model_id: str) -> tuple[str, ...]:
+    """The id, then without `:tag`, without its date, and without `-latest`: the ways a table may know it."""
+    name = model_id.strip().lower()
+    bare = name.partition(":")[0]
+    undated = _DATE.sub("", bare)
+    return tuple(dict.fromkeys((name, bare, undated, undated.removesuffix("-latest"))))

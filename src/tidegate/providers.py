@@ -1,0 +1,234 @@
+"""Loads the provider files: the built-in ones, with the user's own laid over them, and answers by name or model.
+
+Knows where the files are and how one lies over another, not what their fields mean (`provider_file`). Makes no request
+and reads no environment. Called by the gateway, the drivers and the command line.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, get_args
+
+from pydantic import ValidationError
+
+from tidegate.overflow.rules import BadRule, Rules, RulesFile, check
+from tidegate.provider_file import (
+    Auth,
+    Data,
+    Model,
+    ModelFacts,
+    Provider,
+    Quirks,
+    Refusal,
+    SharedRules,
+    api_root,
+    host_root,
+)
+
+__all__ = [
+    "Auth",
+    "Catalogue",
+    "Model",
+    "ModelFacts",
+    "Provider",
+    "ProviderError",
+    "Quirks",
+    "Refusal",
+    "api_root",
+    "host_root",
+    "load",
+]
+
+SHARED = "_shared"
+"""The file of rules that hold for any provider; a user's overlay may have one too."""
+
+Shape = TypeVar("Shape", bound=Data)
+
+
+class ProviderError(ValueError):
+    """A provider file or an override is wrong. The text names the file, the key and what is allowed."""
+
+
+class Catalogue:
+    """All providers, built in and the user's. Immutable; rules are compiled when first asked for."""
+
+    def __init__(self, providers: Mapping[str, Provider], shared: SharedRules) -> None:
+        self._providers = dict(sorted(providers.items()))
+        self._shared = shared
+        self._rules: dict[str, Rules] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Provider names, sorted."""
+        return tuple(self._providers)
+
+    def __iter__(self) -> Iterator[Provider]:
+        """The providers, by name."""
+        return iter(self._providers.values())
+
+    def get(self, name: str) -> Provider:
+        """Raises `ProviderError`, naming the known ones, for a name that is not there."""
+        try:
+            return self._providers[name]
+        except KeyError:
+            known = ", ".join(self.names)
+            raise ProviderError(f"unknown provider {name!r}; known: {known}") from None
+
+    def rules(self, name: str | None = None) -> Rules:
+        """The provider's refusal rules, then the shared ones, then other providers' (gateways pass them on)."""
+        key = name if name in self._providers else ""
+        if key not in self._rules:
+            own = self._providers[key].refusals if key else ()
+            self._rules[key] = Rules(
+                own=tuple(rule.spec(f"{key}.toml") for rule in own),
+                shared=_rules_file(self._shared),
+                others=tuple(
+                    rule.spec(f"{other.name}.toml") for other in self if other.name != key for rule in other.refusals
+                ),
+            )
+        return self._rules[key]
+
+    def serving(self, model_id: str) -> Provider | None:
+        """The one provider whose table has the model; None where none or several do."""
+        listed = [(p, p.lists(model_id)) for p in self if p.chosen_by_model and p.models]
+        for how in ("exact", "glob"):
+            matching = [provider for provider, match in listed if match == how]
+            if matching:
+                return matching[0] if len(matching) == 1 else None
+        return None
+
+    def check(self) -> None:
+        """Check every rule: safe pattern, sample recognised as its own kind. Raises `ProviderError`.
+
+        Loading checks the user's rules only; the built-in ones are checked by the tests, to keep the start short.
+        """
+        for provider in self:
+            _check_rules(provider.refusals, f"{provider.name}.toml", self._shared)
+        _check_rules(self._shared.refusals, f"{SHARED}.toml", self._shared)
+
+
+def load(overlay: Path | None = None, overrides: Mapping[str, Mapping[str, Any]] | None = None) -> Catalogue:
+    """The built-in providers with a folder of the user's files and then tables from their config laid over them.
+
+    A table lies over the built-in one of the same name (a new name: over `generic`) field by field; its `models` and
+    `refusals` come before the built-in ones. Raises `ProviderError`.
+    """
+    tables = {name: dict(table) for name, table in _builtin().items()}
+    origin = {name: f"{name}.toml" for name in tables}
+    given: list[tuple[str, str, Mapping[str, Any]]] = []
+    given += [(path.stem, f"{path}", _read(path)) for path in _user_files(overlay)]
+    given += [(name, f"config: providers.{name}", table) for name, table in (overrides or {}).items()]
+    for stem, source, table in given:
+        name = table.get("name", stem)
+        if not isinstance(name, str):
+            raise ProviderError(f"{source}: name: should be a string")
+        tables[name] = _laid_over(tables.get(name) or _unlike_any(tables), table)
+        origin[name] = source
+    shared = _validated(SharedRules, tables.pop(SHARED, {}), origin.get(SHARED, SHARED))
+    providers = {
+        name: _validated(Provider, {"name": name, "title": name, **table}, origin[name])
+        for name, table in tables.items()
+    }
+    for name, source, table in given:
+        name = table.get("name", name)
+        own = shared.refusals if name == SHARED else providers[name].refusals
+        _check_rules(own[: len(table.get("refusals", ()))], source, shared)
+    return Catalogue(providers, shared)
+
+
+def _builtin_folder() -> Traversable:
+    packaged = files("tidegate") / "_providers"
+    if packaged.is_dir():
+        return packaged
+    return Path(__file__).parents[2] / "providers"  # an editable install
+
+
+@lru_cache(maxsize=1)
+def _builtin() -> Mapping[str, Mapping[str, Any]]:
+    folder = _builtin_folder()
+    return {
+        entry.name.removesuffix(".toml"): _read(entry) for entry in folder.iterdir() if entry.name.endswith(".toml")
+    }
+
+
+def _unlike_any(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What a provider of a new name lies over: the file for any compatible endpoint, but for its name."""
+    return {key: value for key, value in tables["generic"].items() if key not in ("name", "title", "chosen_by_model")}
+
+
+def _user_files(overlay: Path | None) -> Sequence[Path]:
+    if overlay is None:
+        return ()
+    if not overlay.is_dir():
+        raise ProviderError(f"{overlay}: not a folder of provider files")
+    return sorted(overlay.glob("*.toml"))
+
+
+def _read(path: Traversable) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ProviderError(f"{path}: {error}") from error
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            merged[key] = _laid_over(under, value)
+        elif key in ("models", "refusals") and isinstance(value, list) and isinstance(under, list):
+            merged[key] = [*value, *under]
+        else:
+            merged[key] = value
+    return merged
+
+
+def _validated(shape: type[Shape], table: Mapping[str, Any], source: str) -> Shape:
+    try:
+        return shape.model_validate(table)
+    except ValidationError as error:
+        _explain(error, shape, source)
+
+
+def _explain(error: ValidationError, shape: type[Data], source: str) -> NoReturn:
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False):
+        key = ".".join(str(part) for part in problem["loc"]) or "(file)"
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            text = f"unknown key; allowed: {', '.join(_allowed(shape, problem['loc'][:-1]))}"
+        lines.append(f"{source}: {key}: {text}")
+    raise ProviderError("\n".join(lines)) from None
+
+
+def _allowed(shape: type[Data], location: Sequence[str | int]) -> list[str]:
+    fields: type[Data] = shape
+    for part in location:
+        if isinstance(part, int):
+            continue
+        inner = fields.model_fields[part].annotation
+        found = [kind for kind in (inner, *get_args(inner)) if isinstance(kind, type) and issubclass(kind, Data)]
+        if found:
+            fields = found[0]
+    return sorted(fields.model_fields)
+
+
+def _rules_file(shared: SharedRules) -> RulesFile:
+    return RulesFile(
+        counter=shared.counter,
+        evidence=shared.evidence.model_dump(),
+        rules=tuple(rule.spec(f"{SHARED}.toml") for rule in shared.refusals),
+    )
+
+
+def _check_rules(rules: Sequence[Refusal], source: str, shared: SharedRules) -> None:
+    try:
+        check([rule.spec(source) for rule in rules], _rules_file(shared))
+    except BadRule as error:
+        raise ProviderError(f"{source}: {error}") from None
