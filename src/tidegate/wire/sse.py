@@ -117,7 +117,7 @@ def _read_block(block: bytes) -> Event | None:
     name = ""
     data: list[bytes] = []
     comment = False
-    for line in _LINE_END.split(block):
+    for line in _LINE_END.split(block) if b"\r" in block else block.split(b"\n"):
         field, _, value = line.partition(b":")
         if field == b"data":
             data.append(value.removeprefix(b" "))
