@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.engine.checkpoint import StoreError
-from tidegate.store.seal import Sealer, context_of, derive
+from tidegate.store.seal import Sealer, derive
 
 KEY = bytes(range(32))
 PLAIN = b"the agent chose port 4242"
@@ -53,20 +53,6 @@ def test_a_later_version_is_named() -> None:
     sealed = b"\x07" + Sealer(KEY).seal(PLAIN, b"c")[1:]
     with pytest.raises(StoreError, match="version 7"):
         Sealer(KEY).open(sealed, b"c")
-
-
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        ([b"ab", b"c"], [b"a", b"bc"]),
-        ([b"1"], [1]),
-        ([b"a"], ["a"]),
-        ([1, 23], [12, 3]),
-        ([b""], []),
-    ],
-)
-def test_contexts_are_unambiguous(left: list[bytes | str | int], right: list[bytes | str | int]) -> None:
-    assert context_of(left) != context_of(right)
 
 
 def test_purposes_have_different_keys() -> None:

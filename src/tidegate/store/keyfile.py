@@ -22,9 +22,7 @@ from tidegate.store.seal import derive
 
 _SECRET_BYTES: Final = 32
 _LARGEST_FILE: Final = 4096
-_ALLOWED: Final = (
-    f"at least {_SECRET_BYTES} random bytes in base64 or hex (make one with: openssl rand -base64 32)"
-)
+_ALLOWED: Final = f"at least {_SECRET_BYTES} random bytes in base64 or hex (make one with: openssl rand -base64 32)"
 _HEX: Final = re.compile(rb"[0-9a-fA-F]+")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/_-]+={0,2}")
 _BEGUN_SECONDS: Final = 1.0
@@ -54,15 +52,13 @@ class Keys:
 def load_or_create(path: Path, env: str | None = None) -> Keys:
     """The keys of this installation.
 
-    `env` is the secret itself, as an environment variable or the configuration gave it; it wins over the file.
-    Else the secret is read from `path`, which is made (mode 0600, its folder 0700) if it is not there; processes
-    that start at once agree on one. Raises `StoreError` where the value is not a key, or the file is unreadable or
-    open to others.
+    `env` is the secret itself, as an environment variable or the configuration gave it; it wins over the
+    file. Else the secret is read from `path`, which is made (mode 0600, its folder 0700) if it is not there;
+    processes that start at once agree on one. Raises `StoreError` where the value is not a key, or the file
+    is unreadable or open to others.
     """
     if env is not None and env.strip():
-        return Keys.of(
-            _secret(env.strip().encode("utf-8", "replace"), "the store key given by the configuration")
-        )
+        return Keys.of(_secret(env.strip().encode("utf-8", "replace"), "the store key given by the configuration"))
     try:
         text = _read(path)
         if text is None:
@@ -76,7 +72,7 @@ def load_or_create(path: Path, env: str | None = None) -> Keys:
 
 
 def _secret(text: bytes, source: str) -> bytes:
-    """The bytes that `text` spells; hex digits alone are hex, so that a hex key cut short is not taken for base64."""
+    """The bytes that `text` spells. Hex digits alone are hex: a hex key cut short is not taken for base64."""
     try:
         if _HEX.fullmatch(text):
             secret = binascii.unhexlify(text)
@@ -105,9 +101,7 @@ def _read(path: Path) -> bytes | None:
         if text:
             return text
         if time.monotonic() > patience:
-            raise StoreError(
-                f"key file {path}: is empty; allowed: {_ALLOWED}. Remove it to have a new one made"
-            )
+            raise StoreError(f"key file {path}: is empty; allowed: {_ALLOWED}. Remove it to have a new one made")
         time.sleep(0.02)
 
 

@@ -6,7 +6,6 @@ Knows bytes only; not where the key comes from, not what is sealed. Called by th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -27,21 +26,6 @@ def derive(secret: bytes, purpose: str) -> bytes:
     if len(secret) < 32:
         raise ValueError("a secret needs at least 32 bytes")
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=f"tidegate {purpose}".encode()).derive(secret)
-
-
-def context_of(parts: Iterable[bytes | str | int]) -> bytes:
-    """One unambiguous byte string of the parts: each with its type and its length before it."""
-    out = bytearray()
-    for part in parts:
-        match part:
-            case bytes():
-                kind, raw = b"b", part
-            case str():
-                kind, raw = b"s", part.encode("utf-8", "surrogatepass")
-            case _:
-                kind, raw = b"i", str(part).encode()
-        out += kind + len(raw).to_bytes(8, "big") + raw
-    return bytes(out)
 
 
 class Sealer:
@@ -67,13 +51,11 @@ class Sealer:
         return _VERSION + nonce + self._aead.encrypt(nonce, plain, _VERSION + context)
 
     def open(self, sealed: bytes, context: bytes) -> bytes:
-        """What was sealed for `context`. Raises `StoreError` where key, context or bytes are not as they were."""
+        """What was sealed for `context`. Raises `StoreError` where key, context or bytes have changed."""
         if len(sealed) < _OVERHEAD:
             raise StoreError("a sealed record is cut short")
         if sealed[:1] != _VERSION:
-            raise StoreError(
-                f"a sealed record has version {sealed[0]}; this build reads version {_VERSION[0]}"
-            )
+            raise StoreError(f"a sealed record has version {sealed[0]}; this build reads version {_VERSION[0]}")
         nonce, body = sealed[1 : 1 + _NONCE_BYTES], sealed[1 + _NONCE_BYTES :]
         try:
             return self._aead.decrypt(nonce, body, _VERSION + context)
