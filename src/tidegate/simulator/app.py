@@ -1,0 +1,348 @@
+"""The simulated provider: an ASGI app that speaks the three APIs, judges each request and answers it.
+
+Knows the order of things (key, body, rules, script, window, answer) and leaves each to its module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import NamedTuple, Protocol
+
+from tidegate.simulator import admin, catalog, chat, messages, model, responses, summarizer, tokens
+from tidegate.simulator.faults import BREAKING, break_off, early_fault, failing
+from tidegate.simulator.jsontext import JsonObject, NotJson, decode, encode
+from tidegate.simulator.minting import Mint, hash_of
+from tidegate.simulator.profiles import Profile, Size, error_body, profile_for
+from tidegate.simulator.refusals import Refusal
+from tidegate.simulator.script import Script, Step
+from tidegate.simulator.settings import SimulatorSettings
+from tidegate.simulator.state import Record, SimulatorState
+from tidegate.simulator.stream import HEARTBEATS, Frame, pieces, write
+from tidegate.simulator.transport import Exchange, Gone, Receive, Scope, Send
+from tidegate.simulator.turn import DialectName, Reply, Turn, Usage
+from tidegate.simulator.world import Desk, World
+
+
+class Api(Protocol):
+    """What each API's module does."""
+
+    def read(self, body: JsonObject, desk: Desk) -> Turn:
+        """Raises `Refusal` where the body breaks a rule."""
+        ...
+
+    def drop_oldest(self, turn: Turn) -> bool:
+        """Shortens the conversation from its beginning; False where nothing may go."""
+        ...
+
+    def answer(self, turn: Turn, reply: Reply, usage: Usage, desk: Desk) -> JsonObject:
+        """The whole answer."""
+        ...
+
+    def frames(self, turn: Turn, whole: JsonObject, desk: Desk) -> Iterator[Frame]:
+        """The whole answer as events."""
+        ...
+
+    def error_frames(self, error: JsonObject, event: str, sequence: int) -> Iterator[Frame]:
+        """An error body as the events that end a stream."""
+        ...
+
+
+class Route(NamedTuple):
+    """Which API a path speaks, and whether it only counts."""
+
+    dialect: DialectName
+    counts: bool = False
+
+
+APIS: dict[DialectName, Api] = {"chat": chat, "responses": responses, "messages": messages}
+ROUTES = {
+    "/chat/completions": Route("chat"),
+    "/responses": Route("responses"),
+    "/messages": Route("messages"),
+    "/responses/input_tokens": Route("responses", counts=True),
+    "/messages/count_tokens": Route("messages", counts=True),
+}
+COUNTERS: dict[str, Callable[..., Turn]] = {"responses": responses.read, "messages": messages.read}
+
+
+class SimulatorApp:
+    """An ASGI app with `.state` and `.settings`."""
+
+    def __init__(self, settings: SimulatorSettings) -> None:
+        self.settings = settings
+        self.world = World(settings, Mint(settings.seed))
+        self.state = SimulatorState(Script(settings.script), settings.keep_requests, settings.keep_bytes)
+        self.state.on_reset(self.world.clear)
+        self._random = Random(settings.seed)  # noqa: S311 - breaks streams into pieces
+
+    def configure(self, settings: SimulatorSettings) -> None:
+        """Takes other settings for the requests to come; what was minted stays valid."""
+        self.settings = self.world.settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one HTTP request (ASGI)."""
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send)
+        try:
+            if exchange.path.startswith(admin.PREFIX):
+                await admin.serve_admin(exchange, self.state)
+            else:
+                await self._serve(exchange)
+        finally:
+            exchange.close()
+
+    async def _serve(self, exchange: Exchange) -> None:
+        path = exchange.path.removeprefix("/v1").rstrip("/")
+        route = ROUTES.get(path)
+        dialect = route.dialect if route else _guess(exchange)
+        profile = profile_for(self.settings.profile, dialect)
+        record = Record(0, exchange.path, dialect, "other", tuple(exchange.headers))
+        try:
+            record.body = await exchange.body(self.settings.max_body)
+            self.state.begin(record)
+            self._admit(exchange, dialect, profile)
+            if path == "/models" or path.startswith("/models/"):
+                record.kind = "models"
+                found = catalog.models(path, self.settings, profile, "anthropic-version" in exchange.headers)
+                record.status, record.outcome = 200, "answered"
+                await exchange.json(200, found)
+                return
+            if route is None or exchange.method != "POST":
+                raise catalog.no_such_path(exchange, route is not None)
+            await self._judge(exchange, route, profile, record)
+        except Refusal as refusal:
+            if not record.number:
+                self.state.begin(record)
+            await self._refuse(exchange, record, dialect, profile, refusal)
+        except Gone:
+            record.outcome = "cancelled"
+        finally:
+            record.status = exchange.status
+
+    def _admit(self, exchange: Exchange, dialect: DialectName, profile: Profile) -> None:
+        """Raises the provider's refusal of a missing or wrong key."""
+        scheme, _, token = exchange.headers.get("authorization", "").partition(" ")
+        key = token if scheme.lower() == "bearer" else ""
+        key = exchange.headers.get("x-api-key") or exchange.headers.get("api-key") or key
+        keys = self.settings.keys
+        if key and (not keys or key in keys):
+            return
+        if not key and not keys and not profile.needs_key:
+            return
+        body = profile.wrong_key if key or not profile.unauthorized else profile.unauthorized
+        raise Refusal("no such key", rule="auth", status=profile.auth_status, kind="auth", shaped=body)
+
+    async def _judge(self, exchange: Exchange, route: Route, profile: Profile, record: Record) -> None:
+        """Reads a request, then refuses it, plays its scripted step, or answers it."""
+        desk = Desk(self.world, profile)
+        body = _object(record.body)
+        record.stream, record.model = bool(body.get("stream")), str(body.get("model") or "")
+        if route.dialect == "messages" and profile.name == "anthropic" and "anthropic-version" not in exchange.headers:
+            raise Refusal("anthropic-version: header is required", rule="version-header")
+        if route.counts:
+            record.kind = "count"
+            turn = COUNTERS[route.dialect](body, desk, counting=True)
+        else:
+            turn = APIS[route.dialect].read(body, desk)
+            record.kind = "summary" if summarizer.find(turn) else "main"
+        self._measure(turn, record)
+        step = self.state.script.take("count" if route.counts else route.dialect, record.kind)
+        record.step = step.do if step else ""
+        if route.counts and not (step and step.do in BREAKING):
+            record.status, record.outcome = 200, "answered"
+            await exchange.json(200, catalog.counted(route.dialect, turn.input_tokens))
+            return
+        if step is not None and step.delay:
+            await self._wait(exchange, turn, step.delay)
+        if step is not None and step.do in BREAKING and await early_fault(exchange, turn, step, profile):
+            record.outcome = "faulted"
+            return
+        refusal = self._window(turn, profile, record, step)
+        if refusal is not None:
+            event = step.event if step else "error"
+            in_stream = turn.stream and (
+                step.in_stream if step and step.do == "overflow" else self.settings.overflow_in_stream
+            )
+            if not in_stream:
+                raise refusal
+            record.outcome, record.refusal = "overflow", refusal.rule
+            await self._stream(exchange, turn, self._failing(turn, desk, refusal, event, step.after if step else None))
+            return
+        await self._answer(exchange, turn, desk, record, step)
+
+    def _measure(self, turn: Turn, record: Record) -> None:
+        factor = self.settings.usage_factor
+        sizes = [tokens.item(item) for item in turn.items]
+        turn.input_tokens = tokens.scale(turn.fixed + sum(sizes), factor)
+        if self.settings.prompt_cache and record.kind != "count":
+            turn.cached_tokens = min(tokens.scale(self._cached(turn, sizes), factor), turn.input_tokens)
+        record.input_tokens, record.cached_tokens = turn.input_tokens, turn.cached_tokens
+
+    def _cached(self, turn: Turn, sizes: list[int]) -> int:
+        """Estimated tokens of the longest beginning that an earlier request had too; remembers this one's."""
+        known = 0
+        fixed = (turn.body.get("tools"), turn.body.get("system"), turn.body.get("instructions"))
+        chain = hash_of(turn.model.encode(), encode(fixed))
+        held = turn.fixed
+        for item, size in zip(turn.items, sizes, strict=True):
+            chain = hash_of(chain.encode(), encode(_unmarked(item)))
+            held += size
+            if self.world.prefixes.get(chain):
+                known = held
+            self.world.prefixes.put(chain, held)
+        return known
+
+    def _window(self, turn: Turn, profile: Profile, record: Record, step: Step | None) -> Refusal | None:
+        """The refusal of a request that does not fit, after what the profile or the request lets be dropped."""
+        settings = self.settings
+        counts = profile.counts_output if settings.counts_output is None else settings.counts_output
+        output = (turn.max_output or 0) if counts else 0
+        silent = profile.silent_truncation if settings.silent_truncation is None else settings.silent_truncation
+        if silent or turn.truncate:
+            self._truncate(turn, record, output)
+        tools = tokens.scale(tokens.item(turn.body.get("tools")), settings.usage_factor)
+        size = Size(turn.input_tokens, settings.window, output, min(tools, turn.input_tokens))
+        if step is not None and step.do == "overflow":
+            return profile.overflow(size, turn.dialect)
+        fits = size.input < size.window or (size.input == size.window and not profile.refuses_exact_fit)
+        if fits and size.total <= size.window:
+            return None
+        refusal = profile.overflow(size, turn.dialect)
+        if fits:
+            refusal.kind, refusal.rule = "output_limit", "output-over-window"
+        return refusal
+
+    def _truncate(self, turn: Turn, record: Record, output: int) -> None:
+        api = APIS[turn.dialect]
+        while turn.input_tokens + output > self.settings.window and api.drop_oldest(turn):
+            turn.input_tokens = tokens.scale(turn.fixed + tokens.items(turn.items), self.settings.usage_factor)
+            record.truncated = True
+        record.input_tokens = turn.input_tokens
+
+    async def _answer(self, exchange: Exchange, turn: Turn, desk: Desk, record: Record, step: Step | None) -> None:
+        facts = model.facts_in(_context(turn))
+        said = model.cut(turn, model.reply(turn, facts, step, self.settings), self.settings)
+        factor = self.settings.usage_factor
+        output = tokens.scale(model.size(said), factor)
+        thought = min(tokens.scale(tokens.words(said.thinking), factor), output)
+        usage = Usage(turn.input_tokens, output, turn.cached_tokens, thought)
+        if step is not None and step.usage:
+            usage = Usage(step.usage.get("input", usage.input), step.usage.get("output", usage.output))
+        whole = APIS[turn.dialect].answer(turn, said, usage, desk)
+        record.output_tokens, record.facts = output, facts
+        if self.settings.delay:
+            await self._wait(exchange, turn, self.settings.delay)
+        if step is not None and step.do in BREAKING:
+            record.outcome = "faulted"
+            frames = list(APIS[turn.dialect].frames(turn, whole, desk)) if turn.stream else []
+            await break_off(exchange, turn, step, desk, whole, self._bytes(frames), APIS[turn.dialect].error_frames)
+            return
+        if turn.stream:
+            await self._stream(exchange, turn, APIS[turn.dialect].frames(turn, whole, desk))
+        else:
+            await exchange.json(200, whole, self._headers(turn.dialect))
+        record.outcome = "answered"
+
+    def _failing(self, turn: Turn, desk: Desk, refusal: Refusal, event: str, after: int | None) -> Iterator[Frame]:
+        """A stream that begins, as this answer would have, and then reports the refusal."""
+        error = error_body(desk.profile, turn.dialect, refusal, desk.world.mint.id("req_"))
+        api = APIS[turn.dialect]
+        whole = api.answer(turn, Reply(text=" "), Usage(turn.input_tokens, 1), desk)
+        # Only the Responses API says that it has begun before it looks at the input's size.
+        opening = (2 if turn.dialect == "responses" else 0) if after is None else after
+        yield from failing(
+            api.frames(turn, whole, desk), opening, lambda sequence: api.error_frames(error, event, sequence)
+        )
+
+    async def _stream(self, exchange: Exchange, turn: Turn, frames: Iterator[Frame]) -> None:
+        if not exchange.status:
+            await exchange.start(200, self._stream_headers(turn.dialect))
+        for first, data in enumerate(self._bytes(list(frames))):
+            if first and self.settings.gap:
+                await self._wait(exchange, turn, self.settings.gap)
+            for piece in pieces(data, self.settings.chunk_bytes, self._random):
+                await exchange.part(piece)
+        await exchange.end()
+
+    def _bytes(self, frames: list[Frame]) -> list[bytes]:
+        return [write(frame, crlf=self.settings.crlf) for frame in frames]
+
+    async def _wait(self, exchange: Exchange, turn: Turn, seconds: float) -> None:
+        """Waits; in a stream with heartbeats, says so meanwhile."""
+        beat = self.settings.heartbeat
+        if not (turn.stream and beat):
+            await exchange.wait(seconds)
+            return
+        if not exchange.status:
+            await exchange.start(200, self._stream_headers(turn.dialect))
+        while seconds > 0:
+            await exchange.wait(min(beat, seconds))
+            seconds -= beat
+            if seconds > 0:
+                await exchange.part(write(HEARTBEATS[turn.dialect], crlf=self.settings.crlf))
+
+    async def _refuse(
+        self, exchange: Exchange, record: Record, dialect: DialectName, profile: Profile, refusal: Refusal
+    ) -> None:
+        record.outcome = "overflow" if refusal.kind == "overflow" else "refused"
+        record.refusal = refusal.rule
+        if refusal.kind in ("rule", "body", "output_limit"):
+            self.state.violated(record, refusal.rule, refusal.message, refusal.param)
+        request_id = self.world.mint.id("req_")
+        body = error_body(profile, dialect, refusal, request_id)
+        if exchange.status:
+            # A heartbeat has begun the stream: the refusal can only come as an event.
+            for frame in APIS[dialect].error_frames(body, "error", 0):
+                await exchange.part(write(frame, crlf=self.settings.crlf))
+            await exchange.end()
+            return
+        headers = [*self._headers(dialect, request_id), *refusal.headers.items()]
+        await exchange.json(refusal.status, body, headers)
+
+    def _headers(self, dialect: DialectName, request_id: str = "") -> list[tuple[str, str]]:
+        name = "request-id" if dialect == "messages" else "x-request-id"
+        return [(name, request_id or self.world.mint.id("req_"))]
+
+    def _stream_headers(self, dialect: DialectName) -> list[tuple[str, str]]:
+        kind = "text/event-stream; charset=utf-8"
+        return [("content-type", kind), ("cache-control", "no-cache"), *self._headers(dialect)]
+
+
+def create_app(settings: SimulatorSettings | None = None) -> SimulatorApp:
+    """The simulated provider as an ASGI app; what it saw is in its `.state`."""
+    return SimulatorApp(settings or SimulatorSettings())
+
+
+def _object(data: bytes) -> JsonObject:
+    try:
+        body = decode(data)
+    except NotJson:
+        text = "We could not parse the JSON body of your request."
+        raise Refusal(text, rule="json", kind="body") from None
+    if not isinstance(body, dict):
+        raise Refusal("The request body is not a JSON object.", rule="json", kind="body")
+    return body
+
+
+def _guess(exchange: Exchange) -> DialectName:
+    """Whose error shape a client of an unknown path expects."""
+    return "messages" if "anthropic-version" in exchange.headers else "chat"
+
+
+def _context(turn: Turn) -> str:
+    """Everything that the model can read, as text."""
+    readable = (turn.body.get("system"), turn.body.get("instructions"), turn.body.get("tools"), turn.items)
+    return encode(readable).decode("utf-8", "replace")
+
+
+def _unmarked(value: JsonObject) -> JsonObject:
+    content = value.get("content")
+    if not isinstance(content, list):
+        return value
+    plain = [
+        {key: entry for key, entry in part.items() if key != "cache_control"} if isinstance(part, dict) else part
+        for part in content
+    ]
+    return value | {"content": plain}

@@ -1,0 +1,78 @@
+"""The small answers: lists of models with their window, token counts, paths that do not exist.
+
+Called by the app.
+"""
+
+from __future__ import annotations
+
+from tidegate.simulator.chat import CREATED
+from tidegate.simulator.jsontext import JsonObject
+from tidegate.simulator.profiles import Profile
+from tidegate.simulator.refusals import Refusal
+from tidegate.simulator.settings import SimulatorSettings
+from tidegate.simulator.transport import Exchange
+from tidegate.simulator.turn import DialectName
+
+_WINDOW_FIELDS = {
+    "openrouter": "context_length",
+    "vllm": "max_model_len",
+    "mistral": "max_context_length",
+    "xai": "context_length",
+}
+"""Where each provider's model list tells the window; others here say `context_window`."""
+
+
+def models(path: str, settings: SimulatorSettings, profile: Profile, anthropic: bool) -> JsonObject:
+    """The list of models, or one of them for `/models/{id}`. Raises `Refusal` for one that does not exist."""
+    names = settings.models or ("simulated",)
+    entries = [_anthropic_model(name, settings) if anthropic else _model(name, settings, profile) for name in names]
+    wanted = path.removeprefix("/models").lstrip("/")
+    if wanted:
+        for entry in entries:
+            if entry["id"] == wanted:
+                return entry
+        text = f"model: {wanted}" if anthropic else f"The model '{wanted}' does not exist"
+        kind = "not_found_error" if anthropic else "invalid_request_error"
+        raise Refusal(text, rule="model", status=404, kind="path", type=kind, code="model_not_found")
+    if anthropic:
+        return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+    return {"object": "list", "data": entries}
+
+
+def counted(dialect: DialectName, size: int) -> JsonObject:
+    """The answer of a counting endpoint."""
+    return (
+        {"input_tokens": size} if dialect == "messages" else {"object": "response.input_tokens", "input_tokens": size}
+    )
+
+
+def no_such_path(exchange: Exchange, known: bool) -> Refusal:
+    """The refusal of a path that is not served, or of a method other than POST on one that is."""
+    anthropic = "anthropic-version" in exchange.headers or "/messages" in exchange.path
+    if exchange.headers.get("upgrade", "").lower() == "websocket":
+        return Refusal("WebSockets are not served here.", rule="path", status=426, kind="path")
+    if known:
+        return Refusal("Method Not Allowed", rule="path", status=405, kind="path", headers={"allow": "POST"})
+    if anthropic:
+        return Refusal("Not found", rule="path", status=404, kind="path", type="not_found_error")
+    return Refusal(f"Invalid URL ({exchange.method} {exchange.path})", rule="path", status=404, kind="path")
+
+
+def _model(name: str, settings: SimulatorSettings, profile: Profile) -> JsonObject:
+    entry: JsonObject = {"id": name, "object": "model", "created": CREATED, "owned_by": "simulator"}
+    if profile.name == "llamacpp":
+        return entry | {"meta": {"n_ctx": settings.window, "n_ctx_train": max(settings.window, 131_072)}}
+    entry[_WINDOW_FIELDS.get(profile.name, "context_window")] = settings.window
+    return entry
+
+
+def _anthropic_model(name: str, settings: SimulatorSettings) -> JsonObject:
+    return {
+        "type": "model",
+        "id": name,
+        "display_name": name,
+        "created_at": "2026-11-30T00:00:00Z",
+        "lifecycle": "active",
+        "max_input_tokens": settings.window,
+        "max_tokens": settings.max_output or settings.window,
+    }

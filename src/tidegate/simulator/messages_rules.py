@@ -1,0 +1,288 @@
+"""What a Messages request must look like: fields, blocks, tool rounds.
+
+Knows Anthropic's rules but those on thinking, which are in `messages_thinking`. Called by `messages`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.simulator.fields import MESSAGES_BLOCKS, MESSAGES_BODY, MESSAGES_COUNT_BODY
+from tidegate.simulator.jsontext import JsonObject, JsonValue
+from tidegate.simulator.refusals import Refusal, refuse
+from tidegate.simulator.world import Desk
+
+MAX_MESSAGES = 100_000
+MAX_MARKERS = 4
+_ROLES = ("user", "assistant", "system")
+_TOOL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_MESSAGE_FIELDS = frozenset({"role", "content"})
+_SYSTEM_FIELDS = _MESSAGE_FIELDS | {"clear_at", "output_config"}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A content block with its place: `messages.4.content.0`."""
+
+    message: int
+    index: int
+    value: JsonObject
+
+    @property
+    def at(self) -> str:
+        """Its place as error texts write it."""
+        return f"messages.{self.message}.content.{self.index}"
+
+    @property
+    def kind(self) -> str:
+        """Its type."""
+        return str(self.value.get("type"))
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """Consecutive messages of one role, which the API reads as one."""
+
+    role: str
+    blocks: tuple[Block, ...]
+
+    @property
+    def message(self) -> int:
+        """Position of its last message."""
+        return self.blocks[-1].message
+
+
+def check(body: JsonObject, desk: Desk, *, counting: bool = False) -> list[Spoken]:
+    """The turns of a request that breaks no rule of form. Raises `Refusal` with the first one it breaks."""
+    for name in ("model", "messages", *(() if counting else ("max_tokens",))):
+        if body.get(name) is None:
+            refuse(f"{name}: Field required", rule="required")
+    if not isinstance(body["model"], str) or not body["model"]:
+        refuse("model: Input should be a valid string", rule="type")
+    desk.check_model(body["model"])
+    if not counting:
+        _limit(body, desk)
+    if desk.strict:
+        for name in body:
+            if name not in (MESSAGES_COUNT_BODY if counting else MESSAGES_BODY):
+                refuse(f"{name}: Extra inputs are not permitted", rule="unknown-field")
+    if body.get("thread") is not None:
+        details: JsonObject = {"error_code": "thread_unsupported_request"}
+        raise Refusal("thread: threads are not available here", rule="thread", details=details)
+    messages = body["messages"]
+    if not isinstance(messages, list):
+        refuse("messages: Input should be a valid list", rule="type")
+    if not messages:
+        refuse("messages: at least one message is required", rule="empty")
+    if len(messages) > MAX_MESSAGES:
+        refuse(f"messages: List should have at most {MAX_MESSAGES} items after validation", rule="too-many-messages")
+    _system(body.get("system"))
+    spoken = _spoken(messages, desk)
+    _markers(body)
+    if spoken[0].role != "user":
+        refuse('messages: first message must use the "user" role', rule="first-role")
+    _tool_ids(spoken)
+    _rounds(spoken)
+    return spoken
+
+
+def text_blocks(content: JsonValue) -> list[JsonValue]:
+    """A content field as its list of blocks."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _limit(body: JsonObject, desk: Desk) -> None:
+    limit = body["max_tokens"]
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        refuse("max_tokens: Input should be a valid integer", rule="type")
+    if limit < 1:
+        refuse("max_tokens: Input should be greater than or equal to 1", rule="output-limit")
+    most = desk.world.settings.max_output
+    if most is not None and limit > most:
+        text = f"max_tokens: {limit} > {most}, which is the maximum allowed number of output tokens for {body['model']}"
+        refuse(text, rule="output-limit")
+
+
+def _system(system: JsonValue) -> None:
+    if system is None or isinstance(system, str):
+        return
+    if not isinstance(system, list):
+        refuse("system: Input should be a valid list", rule="type")
+    for index, block in enumerate(system):
+        if not isinstance(block, dict) or block.get("type") != "text":
+            refuse(f"system.{index}: Input should be a text block", rule="type")
+        if not block.get("text"):
+            refuse("system: text content blocks must be non-empty", rule="empty-text")
+
+
+def _spoken(messages: list[JsonValue], desk: Desk) -> list[Spoken]:
+    turns: list[Spoken] = []
+    for position, message in enumerate(messages):
+        blocks = tuple(_blocks(position, message, len(messages), desk))
+        role = message["role"]
+        if turns and turns[-1].role == role:
+            turns[-1] = Spoken(role, turns[-1].blocks + blocks)
+        elif blocks:
+            turns.append(Spoken(role, blocks))
+    return turns
+
+
+def _blocks(position: int, message: JsonValue, count: int, desk: Desk) -> Iterator[Block]:
+    at = f"messages.{position}"
+    if not isinstance(message, dict):
+        refuse(f"{at}: Input should be an object", rule="type")
+    role = message.get("role")
+    if role not in _ROLES:
+        refuse(f"{at}.role: Input should be 'user' or 'assistant'", rule="role")
+    if desk.strict:
+        for name in message:
+            if name not in (_SYSTEM_FIELDS if role == "system" else _MESSAGE_FIELDS):
+                refuse(f"{at}.{name}: Extra inputs are not permitted", rule="unknown-field")
+    content = message.get("content")
+    if content is None:
+        refuse(f"{at}.content: Field required", rule="required")
+    if not isinstance(content, str | list):
+        refuse(f"{at}.content: Input should be a valid list", rule="type")
+    if not content and not (role == "assistant" and position == count - 1):
+        text = f"{at}: all messages must have non-empty content except for the optional final assistant message"
+        refuse(text, rule="empty")
+    for index, value in enumerate(text_blocks(content)):
+        if not isinstance(value, dict):
+            refuse(f"{at}.content.{index}: Input should be an object", rule="type")
+        block = Block(position, index, value)
+        _block(block, str(role), desk)
+        yield block
+
+
+def _block(block: Block, role: str, desk: Desk) -> None:
+    if block.kind == "compaction":
+        text = f"{block.at}: `compaction` is not one of the expected content block types"
+        refuse(text, rule="block-type")
+    known = MESSAGES_BLOCKS.get(block.kind)
+    if known is None:
+        tags = ", ".join(f"'{name}'" for name in MESSAGES_BLOCKS)
+        text = (
+            f"{block.at}: Input tag '{block.kind}' found using 'type' does not match any of the expected tags: {tags}"
+        )
+        refuse(text, rule="block-type")
+    if desk.strict:
+        for name in block.value:
+            if name not in known:
+                refuse(f"{block.at}.{block.kind}.{name}: Extra inputs are not permitted", rule="unknown-field")
+    if block.kind == "text":
+        _text(block.value.get("text"), block)
+    elif block.kind == "tool_result":
+        if role != "user":
+            refuse(f"{block.at}: `tool_result` blocks can only be in `user` messages", rule="block-role")
+        _required(block, "tool_use_id")
+        for part in block.value.get("content") or [] if not isinstance(block.value.get("content"), str) else []:
+            if isinstance(part, dict) and part.get("type") == "text":
+                _text(part.get("text"), block)
+    elif block.kind == "tool_use":
+        if role != "assistant":
+            refuse(f"{block.at}: `tool_use` blocks can only be in `assistant` messages", rule="block-role")
+        for name in ("id", "name", "input"):
+            _required(block, name)
+        if not isinstance(block.value["input"], dict):
+            refuse(f"{block.at}.tool_use.input: Input should be a valid dictionary", rule="type")
+    elif block.kind in ("thinking", "redacted_thinking") and role != "assistant":
+        refuse(f"{block.at}: `{block.kind}` blocks can only be in `assistant` messages", rule="block-role")
+
+
+def _required(block: Block, name: str) -> None:
+    if block.value.get(name) is None:
+        refuse(f"{block.at}.{block.kind}.{name}: Field required", rule="required")
+
+
+def _text(text: JsonValue, block: Block) -> None:
+    if not isinstance(text, str):
+        refuse(f"{block.at}.text.text: Field required", rule="required")
+    if not text:
+        refuse("messages: text content blocks must be non-empty", rule="empty-text")
+    if not text.strip():
+        refuse("messages: text content blocks must contain non-whitespace text", rule="empty-text")
+
+
+def _markers(body: JsonObject) -> None:
+    found = _count_markers([body.get("system"), body.get("tools"), body["messages"]])
+    if found > MAX_MARKERS:
+        text = f"A maximum of {MAX_MARKERS} blocks with cache_control may be provided. Found {found}."
+        refuse(text, rule="cache-control")
+
+
+def _count_markers(value: JsonValue) -> int:
+    """Markers on system texts, tools, blocks and the blocks in tool results; none inside tool inputs or schemas."""
+    if isinstance(value, list):
+        return sum(map(_count_markers, value))
+    if not isinstance(value, dict):
+        return 0
+    here = 1 if value.get("cache_control") else 0
+    return here + (_count_markers(value["content"]) if isinstance(value.get("content"), list) else 0)
+
+
+def _tool_ids(spoken: list[Spoken]) -> None:
+    seen: set[str] = set()
+    for turn in spoken:
+        for block in turn.blocks:
+            if block.kind != "tool_use":
+                continue
+            id_ = str(block.value["id"])
+            if not _TOOL_ID.fullmatch(id_):
+                text = f"{block.at}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+                refuse(text, rule="tool-id")
+            if id_ in seen:
+                refuse(f"{block.at}: `tool_use` ids must be unique", rule="duplicate-call")
+            seen.add(id_)
+
+
+def _rounds(spoken: list[Spoken]) -> None:
+    """Every tool use answered at the very beginning of the next user message, and nothing else answered there."""
+    for position, turn in enumerate(spoken):
+        before = spoken[position - 1] if position else None
+        asked = [block for block in before.blocks if block.kind == "tool_use"] if before else []
+        if before is not None and asked:
+            _answered(before, [str(block.value["id"]) for block in asked], turn)
+        open_ids = {str(block.value["id"]) for block in asked}
+        answered: set[str] = set()
+        for block in turn.blocks:
+            if block.kind != "tool_result":
+                continue
+            id_ = str(block.value["tool_use_id"])
+            if id_ not in open_ids:
+                text = (
+                    f"{block.at}: unexpected `tool_use_id` found in `tool_result` blocks: {id_}. Each `tool_result` "
+                    "block must have a corresponding `tool_use` block in the previous message."
+                )
+                refuse(text, rule="result-without-call")
+            if id_ in answered:
+                text = (
+                    f"{block.at}: each tool_use must have a single result. Found multiple `tool_result` blocks with "
+                    f"id: {id_}"
+                )
+                refuse(text, rule="duplicate-result")
+            answered.add(id_)
+    last = spoken[-1]
+    ids = [str(block.value["id"]) for block in last.blocks if block.kind == "tool_use"]
+    if ids:
+        _unanswered(last, ids)
+
+
+def _answered(asking: Spoken, ids: list[str], turn: Spoken) -> None:
+    first: set[str] = set()
+    for block in turn.blocks:
+        if block.kind != "tool_result":
+            break
+        first.add(str(block.value["tool_use_id"]))
+    missing = [id_ for id_ in ids if id_ not in first]
+    if missing:
+        _unanswered(asking, missing)
+
+
+def _unanswered(asking: Spoken, ids: list[str]) -> None:
+    text = (
+        f"messages.{asking.message}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+        f"{', '.join(ids)}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+    )
+    refuse(text, rule="call-without-result")

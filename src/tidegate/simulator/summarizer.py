@@ -1,0 +1,95 @@
+"""The simulated summarizer: reads only what the fence holds, writes only what its limit allows.
+
+Knows the fence and the headings; keeps `FACT-nn` markers so that tests can see what memory survives. Called by the
+model.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from tidegate.simulator import tokens
+from tidegate.simulator.settings import Forgetful
+from tidegate.simulator.turn import Turn
+
+HEADINGS = (
+    "Goal",
+    "Constraints & preferences",
+    "Progress",
+    "Key decisions",
+    "Files",
+    "Errors & fixes",
+    "Next steps",
+    "Critical context",
+)
+_OPENING = re.compile(r"<(transcript|previous_summary)\b[^>]*>")
+_FACT = re.compile(r"(FACT-\d+)((?:(?!FACT-\d)[^\n.!?]){0,80})")
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a summary call asks to have summarised."""
+
+    transcript: str = field(repr=False)
+    previous: str = field(default="", repr=False)
+
+
+def find(turn: Turn) -> Fence | None:
+    """The fenced material of a summary call: a request without tools whose newest user text has a `<transcript>`."""
+    return None if turn.body.get("tools") else fence_in(turn.last_text)
+
+
+def fence_in(text: str) -> Fence | None:
+    """Reads `<transcript …>…</transcript>` and `<previous_summary>…</previous_summary>`, the first of each.
+
+    As for a real model, the first closing tag ends the material: what a gateway fails to escape is cut off there.
+    """
+    found: dict[str, str] = {}
+    at = 0
+    while opening := _OPENING.search(text, at):
+        kind = opening.group(1)
+        end = text.find(f"</{kind}>", opening.end())
+        found.setdefault(kind, text[opening.end() : end if end >= 0 else len(text)])
+        if end < 0:
+            break
+        at = end + len(kind) + 3
+    if "transcript" not in found:
+        return None
+    return Fence(found["transcript"], found.get("previous_summary", ""))
+
+
+def summarize(fence: Fence, cap: int, forgetful: Forgetful = False) -> str:
+    """A summary of at most `cap` tokens, unless its bare headings need more (the answer is then cut by its limit).
+
+    Facts come from the previous summary, then the transcript, each with up to 80 characters of its sentence. Where
+    they don't fit, first the sentences go, then the newest facts: what only the summary still knows is kept longest.
+    """
+    facts: dict[str, str] = {}
+    for marker, rest in _FACT.findall(fence.previous) + _FACT.findall(fence.transcript):
+        facts.setdefault(marker, rest.rstrip(" ,;"))
+    if forgetful is True:
+        facts = {}
+    elif forgetful == "half":
+        facts = dict(list(facts.items())[::2])
+    lines = sum(1 for line in fence.transcript.splitlines() if line.strip())
+    full = _write(lines, [f"- {marker}{rest}" for marker, rest in facts.items()], bool(fence.previous))
+    if tokens.words(full) <= cap:
+        return full
+    markers = list(facts)
+    while markers:
+        short = _write(lines, ["- " + ", ".join(markers)], bool(fence.previous))
+        if tokens.words(short) <= cap:
+            return short
+        markers.pop()
+    return _write(lines, [], bool(fence.previous))
+
+
+def _write(lines: int, facts: list[str], continued: bool) -> str:
+    notes = {
+        "Goal": "Go on with the user's task.",
+        "Progress": f"Done: {lines} lines {'more ' if continued else ''}were worked through.",
+        "Next steps": "Go on from the newest message.",
+    }
+    parts = [f"## {heading}\n{notes.get(heading, '(none)')}" for heading in HEADINGS[:-1]]
+    return "\n".join([*parts, f"## {HEADINGS[-1]}", *(facts or ["(none)"])])
