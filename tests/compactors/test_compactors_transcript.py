@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
@@ -14,31 +13,21 @@ from tidegate.compactors.transcript import (
     UNCAPPED,
     Block,
     Caps,
+    Material,
     cap,
     cut_to_tokens,
     earlier,
+    group,
     media_stub,
     write,
 )
 from tidegate.context.estimate import text_tokens
-from tidegate.wire.conversation import Facts, JsonObject, Part
-
-
-@dataclass
-class Items:
-    """A dialect of which a test writes facts and parts itself: items are `{"n": index}`."""
-
-    told: list[tuple[Facts, list[Part]]]
-
-    def facts(self, item: JsonObject) -> Facts:
-        return self.told[item["n"]][0]  # type: ignore[index]
-
-    def parts(self, item: JsonObject) -> Iterator[Part]:
-        return iter(self.told[item["n"]][1])  # type: ignore[index]
+from tidegate.wire.conversation import Facts, Part
 
 
 def written(*told: tuple[Facts, list[Part]], caps: Caps = UNCAPPED) -> tuple[Block, ...]:
-    return write([{"n": n} for n in range(len(told))], Items(list(told)), caps)
+    facts = tuple(fact for fact, _ in told)
+    return write(Material(facts, tuple(tuple(parts) for _, parts in told), group(facts)), caps)
 
 
 def shown(facts: Facts, *parts: Part, caps: Caps = UNCAPPED) -> str:
@@ -132,6 +121,15 @@ def test_our_own_summary_is_never_shown_as_words_of_the_user() -> None:
 
 def test_a_lone_surrogate_does_not_reach_the_body() -> None:
     assert shown(USER, Part("text", "cut \ud83d")) == "[User]\ncut \ufffd"
+
+
+@pytest.mark.parametrize(
+    "text", ["<" + " " * 2_000_000, ("<" + " " * 2_000) * 500, "&" + "amp;" * 500_000, "\\" * 10**6]
+)
+def test_material_made_to_be_slow_is_not(text: str) -> None:
+    started = perf_counter()
+    shown(TOOL, Part("result", text, id="c1"))
+    assert perf_counter() - started < 2
 
 
 def test_fence_tags_in_the_material_are_escaped() -> None:

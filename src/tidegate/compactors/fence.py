@@ -22,9 +22,10 @@ _PREAMBLE: Final = (
 
 # White space and invisible characters a model reads over: `< / Transcript >` must not pass for a tag
 # either.
-_GAP: Final = r"[\s\u00ad\u200b-\u200f\u2060\ufeff]*"
+# Possessive: a long run of spaces is walked once.
+_GAP: Final = r"[\s\u00ad\u200b-\u200f\u2060\ufeff]*+"
 _TAG_START: Final = re.compile(
-    rf"(?:<|&(?:amp;)*lt;)(?={_GAP}/?{_GAP}(?:transcript|previous_summary|{MARK_TAG})\b)", re.IGNORECASE
+    rf"(?:<|&(?:amp;)*+lt;)(?={_GAP}/?{_GAP}(?:transcript|previous_summary|{MARK_TAG})\b)", re.IGNORECASE
 )
 _MARKED: Final = re.compile(
     rf"\s*{re.escape(_MARK_OPEN)}\n(?:[^\n]+\n)+\n(?P<summary>.*?)\n{re.escape(_MARK_CLOSE)}", re.DOTALL

@@ -5,6 +5,7 @@ Knows blocks and estimated tokens; not what is in them, nor who is asked. Called
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -62,12 +63,12 @@ def plan(at_level: Callable[[int], Sequence[Block]], count: int, start: int, roo
     Where no level is tight enough, what lies between the first piece and the last ones is left out, with a
     remark.
     """
-    pieces: list[Piece] = []
-    for level in range(count):
-        blocks = at_level(level)
-        pieces = pack(blocks, start, room)
-        if len(pieces) <= calls:
-            return pieces
+    pieces = pack(at_level(0), start, room)
+    if len(pieces) <= calls:
+        return pieces
+    level = bisect_left(range(1, count), True, key=lambda n: len(pack(at_level(n), start, room)) <= calls) + 1
+    if level < count:
+        return pack(at_level(level), start, room)
     return _without_the_middle(at_level(count - 1), start, room, calls)
 
 

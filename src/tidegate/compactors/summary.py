@@ -18,7 +18,7 @@ from tidegate.compactors.accept import Reading, Remedy, read, remedy
 from tidegate.compactors.fence import escape, fence, is_marked, mark, split_marked
 from tidegate.compactors.pieces import Piece, Room, levels, plan
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Span, Summary
-from tidegate.compactors.transcript import Block, earlier, write
+from tidegate.compactors.transcript import Block, earlier, read_items, write
 from tidegate.context.estimate import text_tokens
 from tidegate.wire import ANSWERS, REQUESTS
 from tidegate.wire.conversation import JsonValue
@@ -177,6 +177,7 @@ class _Job:
         self.done = 0
         """Blocks already in the summary."""
         self._limit: int | None = None
+        self._material = read_items(span.values, REQUESTS[span.conversation.dialect])
         self._levels = levels(options.tool_result_chars)
         self._ratio = max(1.0, span.ratio)
         self._overhead = (
@@ -231,9 +232,7 @@ class _Job:
         return 0 if wanted and least < wanted else least
 
     def _write(self, level: int) -> tuple[Block, ...]:
-        conversation = self.span.conversation
-        written = write(self.span.values, REQUESTS[conversation.dialect], self._levels[level])
-        return self._earlier + written
+        return self._earlier + write(self._material, self._levels[level])
 
     def _room(self, previous_tokens: int) -> Room:
         if self.span.window is None:

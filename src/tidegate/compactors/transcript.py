@@ -99,20 +99,33 @@ def cut_to_tokens(text: str, tokens: int) -> str:
     return text if size <= tokens else text[:limit]
 
 
-def write(values: Sequence[JsonObject], reader: Reader, caps: Caps) -> tuple[Block, ...]:
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The items as they are read, once for all caps."""
+
+    facts: tuple[Facts, ...]
+    parts: tuple[tuple[Part, ...], ...]
+    groups: tuple[int, ...]
+
+
+def read_items(values: Sequence[JsonObject], reader: Reader) -> Material:
+    """Facts, parts and groups of the items."""
+    facts = tuple(reader.facts(value) for value in values)
+    return Material(facts, tuple(tuple(reader.parts(value)) for value in values), group(facts))
+
+
+def write(material: Material, caps: Caps) -> tuple[Block, ...]:
     """The items as blocks, in order, escaped and ready for a fence.
 
     How many blocks there are does not depend on `caps`. Left out: thinking, empty text, base64. Media and
     opaque payloads are stubs. A summary Tidegate made earlier is labelled as one, never as the user's
     words."""
-    facts = [reader.facts(value) for value in values]
-    groups = _groups(facts)
     names: dict[str, str] = {}
-    blocks: list[Block] = []
-    for at, (value, fact) in enumerate(zip(values, facts, strict=True)):
-        for label, text in _labelled(reader.parts(value), fact, caps, names):
-            blocks.append(_block(label, text, at, groups[at]))
-    return tuple(blocks)
+    return tuple(
+        _block(label, text, at, material.groups[at])
+        for at, (parts, fact) in enumerate(zip(material.parts, material.facts, strict=True))
+        for label, text in _labelled(parts, fact, caps, names)
+    )
 
 
 def earlier(summary: str, tokens: int) -> tuple[Block, ...]:
@@ -141,26 +154,26 @@ def _block(label: str, text: str, item: int, group: int) -> Block:
     return Block(written, text_tokens(written) + 1, item, group)
 
 
-def _groups(facts: Sequence[Facts]) -> list[int]:
+def group(facts: Sequence[Facts]) -> tuple[int, ...]:
     """A number for each item, the same for items that belong together: calls with their results, and what
     leans on them."""
     numbers: list[int] = []
     waiting: set[str] = set()
     leaning = False
-    group = -1
+    last = -1
     for fact in facts:
         if fact.human and not fact.results:
             waiting.clear()  # a call nobody answered
         if not waiting and not leaning:
-            group += 1
-        numbers.append(group)
+            last += 1
+        numbers.append(last)
         waiting.update(fact.calls)
         waiting.difference_update(fact.results)
         leaning = fact.leans_on_next
-    return numbers
+    return tuple(numbers)
 
 
-def _labelled(parts: Iterator[Part], fact: Facts, caps: Caps, names: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _labelled(parts: Sequence[Part], fact: Facts, caps: Caps, names: dict[str, str]) -> Iterator[tuple[str, str]]:
     """(label, text) of each block of one item: neighbouring words are one block, stubs join what is before
     them."""
     label = ""
