@@ -76,7 +76,7 @@ async def test_connections_are_used_again(pool: Pool) -> None:
         for _ in range(5):
             assert await get(pool, server.url()) == b"ok"
         assert server.connections == 1
-    assert (pool.counters.opened, pool.counters.reused, pool.counters.open_now) == (1, 4, 1)
+        assert (pool.counters.opened, pool.counters.reused, pool.counters.open_now) == (1, 4, 1)
 
 
 async def test_the_newest_idle_connection_is_used_first(pool: Pool) -> None:

@@ -485,4 +485,4 @@ async def test_closing_a_finished_answer_keeps_the_connection(pool: Pool) -> Non
         await settled(lambda: response._complete)
         await response.close()
         assert await response.read() == b""
-    assert pool.counters.open_now == 1
+        assert pool.counters.open_now == 1
