@@ -23,16 +23,17 @@ KEYS = [
     "context", "approval_request_id", "tools", "error", "reasoning_content", "item",
 ]  # fmt: skip
 WORDS = [
-    "message", "text", "input_text", "output_text", "image", "image_url", "input_image", "input_file", "file", "document",
-    "refusal", "input_audio", "tool_use", "tool_result", "server_tool_use", "web_search_tool_result", "mcp_tool_use",
-    "mcp_tool_result", "thinking", "redacted_thinking", "compaction", "search_result", "container_upload", "base64",
-    "content", "url", "web_fetch_result", "reasoning", "function_call", "function_call_output", "custom_tool_call",
-    "custom_tool_call_output", "local_shell_call", "local_shell_call_output", "shell_call", "computer_call",
-    "computer_call_output", "computer_screenshot", "apply_patch_call", "mcp_call", "mcp_approval_request",
-    "mcp_approval_response", "mcp_list_tools", "web_search_call", "file_search_call", "code_interpreter_call",
-    "image_generation_call", "tool_search_call", "tool_search_output", "item_reference", "compaction_trigger",
-    "user", "assistant", "system", "developer", "tool", "function", "program", "program_output", "unheard_of",
-    "data:image/png;base64,iVBORw0KGgo=", "application/pdf", "JVBERi0xLjQK", "additional_tools",
+    "message", "text", "input_text", "output_text", "image", "image_url", "input_image", "input_file", "file",
+    "document", "refusal", "input_audio", "tool_use", "tool_result", "server_tool_use",
+    "web_search_tool_result", "mcp_tool_use", "mcp_tool_result", "thinking", "redacted_thinking", "compaction",
+    "search_result", "container_upload", "base64", "content", "url", "web_fetch_result", "reasoning",
+    "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "local_shell_call",
+    "local_shell_call_output", "shell_call", "computer_call", "computer_call_output", "computer_screenshot",
+    "apply_patch_call", "mcp_call", "mcp_approval_request", "mcp_approval_response", "mcp_list_tools",
+    "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "tool_search_call",
+    "tool_search_output", "item_reference", "compaction_trigger", "user", "assistant", "system", "developer",
+    "tool", "function", "program", "program_output", "unheard_of", "data:image/png;base64,iVBORw0KGgo=",
+    "application/pdf", "JVBERi0xLjQK", "additional_tools",
 ]  # fmt: skip
 
 hostile_values = st.recursive(

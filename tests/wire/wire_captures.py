@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.wire.conversation import Conversation, DialectName
 from tidegate.wire import REQUESTS
+from tidegate.wire.conversation import Conversation, DialectName
 from tidegate.wire.jsontext import canonical_dumps, loads
 
 FOLDER = Path(__file__).parent.parent / "captures"
@@ -36,7 +36,7 @@ class Capture:
 def capture(name: str) -> Capture:
     told = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     body = json.dumps(told["body"], ensure_ascii=False, separators=(",", ":")).encode()
-    return Capture(name, _DIALECTS[told["path"]], {name: value for name, value in told["headers"]}, body)
+    return Capture(name, _DIALECTS[told["path"]], dict(told["headers"]), body)
 
 
 def names() -> list[str]:

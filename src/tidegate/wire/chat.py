@@ -232,9 +232,7 @@ def _audio(part: JsonObject) -> Iterator[Part]:
 
 def _file(part: JsonObject) -> Iterator[Part]:
     file = object_at(part, "file")
-    yield media.document(
-        text_at(file, "file_data"), name=text_at(file, "filename") or text_at(file, "file_id")
-    )
+    yield media.document(text_at(file, "file_data"), name=text_at(file, "filename") or text_at(file, "file_id"))
 
 
 _READERS: Mapping[str, Reader] = {

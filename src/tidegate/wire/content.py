@@ -79,10 +79,7 @@ def unknown_parts(content: JsonValue, reader_of: ReaderOf) -> list[JsonValue]:
 def own_ids(item: JsonObject, unknown: Sequence[JsonValue]) -> tuple[str, ...]:
     """The ids an item and its unknown parts go by: another unknown thing may name them."""
     named = [
-        name
-        for part in unknown
-        if isinstance(part, dict)
-        for name in ids_at(part, "id", "call_id", "tool_use_id")
+        name for part in unknown if isinstance(part, dict) for name in ids_at(part, "id", "call_id", "tool_use_id")
     ]
     return unique([*ids_at(item, "id"), *named])
 

@@ -20,9 +20,7 @@ DialectName: TypeAlias = Literal["chat", "responses", "messages"]
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
 """Whose words an item holds. `system` covers developer; `tool` is an item that holds results only."""
 
-PartKind: TypeAlias = Literal[
-    "text", "thinking", "call", "result", "image", "file", "audio", "opaque", "json"
-]
+PartKind: TypeAlias = Literal["text", "thinking", "call", "result", "image", "file", "audio", "opaque", "json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +134,7 @@ class Conversation:
             return self._spliced(start, end, b"[" + b",".join(whole) + b"]")
         new = b",".join(items)
         if keep_from < count:
-            return self._spliced(
-                self.items[self.lead].start, self.items[keep_from].start, new + b"," if new else b""
-            )
+            return self._spliced(self.items[self.lead].start, self.items[keep_from].start, new + b"," if new else b"")
         if self.lead == 0:
             return self._spliced(self.items[0].start, self.items[-1].end, new)
         return self._spliced(self.items[self.lead - 1].end, self.items[-1].end, b"," + new if new else b"")

@@ -134,9 +134,7 @@ def drop_thinking(item: JsonObject) -> bytes | None:
     content = item.get("content")
     if not isinstance(content, list):
         return dumps(item)
-    kept = [
-        block for block in content if not (isinstance(block, dict) and text_at(block, "type") in _THINKING)
-    ]
+    kept = [block for block in content if not (isinstance(block, dict) and text_at(block, "type") in _THINKING)]
     return dumps({**item, "content": kept}) if kept else None
 
 

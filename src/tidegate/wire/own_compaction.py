@@ -33,9 +33,7 @@ def own_compaction(conversation: Conversation, headers: Mapping[str, str]) -> st
 def _codex_says_so(conversation: Conversation, headers: Mapping[str, str]) -> bool:
     texts = [value for name, value in headers.items() if name.lower() == _TURN_METADATA]
     texts.append(text_at(_object(conversation.fields.get("client_metadata")), _TURN_METADATA))
-    return any(
-        text_at(_object(text.encode(errors="replace")), "request_kind") == "compaction" for text in texts
-    )
+    return any(text_at(_object(text.encode(errors="replace")), "request_kind") == "compaction" for text in texts)
 
 
 def _ends_in_trigger(conversation: Conversation, _headers: Mapping[str, str]) -> bool:

@@ -121,11 +121,12 @@ def facts(item: JsonObject) -> Facts:
     if kind == "reasoning":
         return Facts(kind, "assistant", ids=ids_at(item, "id"), leans_on_next=True)
     if kind in _CALLS:
-        return Facts(
-            kind, "assistant", calls=(_call_id(item),), ids=ids_at(item, "id"), mentions=_caller(item)
-        )
+        return Facts(kind, "assistant", calls=(_call_id(item),), ids=ids_at(item, "id"), mentions=_caller(item))
     if kind in _OUTPUTS:
-        return Facts(kind, "tool", results=(_call_id(item),), ids=ids_at(item, "id"), mentions=_caller(item))
+        # By its reference a local shell's output bears the call's id as its own: name it, whichever id is meant.
+        named = ids_at(item, "id") if kind == "local_shell_call_output" else ()
+        mentions = named + _caller(item)
+        return Facts(kind, "tool", results=(_call_id(item),), ids=ids_at(item, "id"), mentions=mentions)
     if kind in _SELF_ANSWERED or kind in ("image_generation_call", "mcp_list_tools"):
         approved = ids_at(item, "approval_request_id")
         return Facts(kind, "assistant", ids=ids_at(item, "id"), mentions=approved + _caller(item))
