@@ -204,6 +204,17 @@ def proxied(proxy: Server, authority: Authority, credential: str = "") -> Pool:
     return Pool(timeouts=SHORT, ca_file=authority.file, proxies=proxies)
 
 
+async def test_a_proxy_may_answer_in_http_1_0(authority: Authority) -> None:
+    established = b"HTTP/1.0 200 Connection established\r\nConnection: close\r\n\r\n"
+    async with (
+        Server(answers(OK), authority.server("api.example")) as upstream,
+        Server(tunnel_to(upstream, established)) as proxy,
+    ):
+        pool = proxied(proxy, authority)
+        assert await get(pool, "https://api.example/v1") == b"ok"
+        await pool.close()
+
+
 async def test_https_goes_through_a_tunnel_and_the_tunnel_is_kept(authority: Authority) -> None:
     async with (
         Server(answers(OK), authority.server("api.example")) as upstream,

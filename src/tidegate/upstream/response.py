@@ -13,6 +13,7 @@ from tidegate.upstream.http import Headers
 
 if TYPE_CHECKING:
     from tidegate.upstream.connection import Connection
+    from tidegate.upstream.framing import Answers
 
 
 class Response:
@@ -137,15 +138,16 @@ class Response:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(in_time)
 
-    def filled(self, status: int, reason: bytes, headers: Headers, version: str, length: int | None) -> None:
+    def filled(self, answers: Answers) -> None:
         """The head has come. For the connection."""
-        self.status, self.reason, self.headers, self.http_version = status, reason, headers, version
-        self._length = length
+        self.status, self.reason = answers.status, answers.reason
+        self.headers, self.http_version = answers.headers, answers.http_version
+        self._length = answers.length
 
-    def add(self, piece: bytes) -> int:
-        """A piece of the body has come; returns the bytes that wait. For the connection."""
-        self._pieces.append(piece)
-        self._size += len(piece)
+    def add(self, pieces: list[bytes]) -> int:
+        """Pieces of the body have come; returns the bytes that wait. For the connection."""
+        self._pieces += pieces
+        self._size += sum(map(len, pieces))
         return self._size
 
     def ended(self, error: UpstreamError | None = None) -> None:
