@@ -34,6 +34,9 @@ from tidegate.wire.conversation import UnreadableBody
 
 Life: TypeAlias = Generator[Effect, object, None]
 
+DEEP = 10
+"""Of a size that was refused twice by an unknown window: the share that the last try aims for."""
+
 TRANSIENT = frozenset({"rate_limit", "quota", "auth", "server"})
 """Refusals that say nothing of the request itself: the newest one is what the client should see."""
 
@@ -145,8 +148,12 @@ class _Story:
         if not self.kit.policy.on_overflow:
             self.reason = "overflow_off"
             return None
-        sent = max(self.sizing.measured(view).tokens, verdict.input_tokens or 0)
-        aim = harder(self.sizing.limits(), sent)
+        self.sizing = self.sizing.refused(view, verdict.input_tokens)
+        limits, sent = self.sizing.limits(), self.sizing.measured(view).tokens
+        aim = harder(limits, sent)
+        if limits.window is None and self.compactions:
+            # Half was not enough and nothing says what is: the last try goes deep.
+            aim = sent // DEEP
         smaller = yield from self._compact(view, aim, "overflow")
         if smaller is not None:
             self.action = "recovered"

@@ -6,10 +6,11 @@ Knows estimates, reports and windows; decides only whether a compaction is due. 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
 from tidegate.context.budget import Budget, budget
-from tidegate.context.calibration import Baseline, Measured, measure
+from tidegate.context.calibration import RATIO_MAX, Baseline, Measured, measure
 from tidegate.engine.checkpoint import Report
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.view import History, View
@@ -25,6 +26,8 @@ class Sizing:
     history: History
     reports: tuple[Report, ...] = ()
     """What the store knows of earlier sendings of this history."""
+    observed: float = 1.0
+    """Real tokens per estimated token, as far as a refusal of this request has shown; at least 1."""
 
     def limits(self) -> Budget:
         """Window, threshold and target, as far as they are known by now: a window learned from a refusal is below the
@@ -42,7 +45,7 @@ class Sizing:
 
     def measured(self, view: View) -> Measured:
         """The calibrated size of a view: reports count only for the very same view at the same place."""
-        return measure(
+        size = measure(
             local=[entry.tokens for entry in self.history.entries],
             overhead=self.history.overhead,
             artifact_tokens=view.artifact_tokens,
@@ -50,6 +53,16 @@ class Sizing:
             baselines=list(self._baselines(view)),
             window=self.request.target.window,
         )
+        return replace(
+            size, tokens=max(size.tokens, ceil(size.local * self.observed)), ratio=max(size.ratio, self.observed)
+        )
+
+    def refused(self, view: View, input_tokens: int | None) -> Sizing:
+        """With what a refusal has shown: the input tokens the provider counted in a view."""
+        local = self.measured(view).local
+        if not input_tokens or not local:
+            return self
+        return replace(self, observed=min(RATIO_MAX, max(self.observed, input_tokens / local)))
 
     def sent(self, view: View) -> Sent:
         """What is known of a request that was sent with this view."""

@@ -133,11 +133,13 @@ def _artifact_items(
     requests = REQUESTS[history.conversation.dialect]
     systems = [history.raws[p] for p in artifact.retained if history.entries[p].facts.role == "system"]
     others = [p for p in artifact.retained if history.entries[p].facts.role != "system"]
+    if target.binds_thinking:
+        others = [p for p in others if _unbound(history, p) is not None]
     if artifact.kind == "opaque":
         return [*systems, *artifact.items], [history.raws[p] for p in others], 0
     text = mark(artifact.text)
     merge = target.merge_user or history.conversation.dialect == "messages"
-    after = [history.raws[p] for p in others]
+    after = [(_unbound(history, p) if target.binds_thinking else None) or history.raws[p] for p in others]
     # The API of Messages wants a user message first; elsewhere instructions stand before everything else.
     user_first = history.conversation.dialect == "messages" and systems
     if merge and not user_first:
@@ -153,6 +155,13 @@ def _artifact_items(
     return ([summary, *systems], after, 0) if user_first else ([*systems, summary], after, 0)
 
 
+def _unbound(history: History, position: int) -> bytes | None:
+    """An item without thinking blocks, None where nothing else is in it."""
+    if not history.entries[position].facts.thinking:
+        return history.raws[position]
+    return REQUESTS[history.conversation.dialect].drop_thinking(history.value(position))
+
+
 def _bound_thinking(
     history: History, start: int, target: Target
 ) -> tuple[dict[int, bytes | None], dict[str, str], bool]:
@@ -163,7 +172,6 @@ def _bound_thinking(
     """
     if not target.binds_thinking:
         return {}, {}, False
-    requests = REQUESTS[history.conversation.dialect]
     bearing = [i for i in range(start, len(history.entries)) if history.entries[i].facts.thinking]
     if not bearing:
         return {}, {}, False
@@ -172,9 +180,7 @@ def _bound_thinking(
         (i for i, entry in enumerate(history.entries) if entry.facts.role == "assistant"), default=-1
     )
     held = open_round and newest_assistant in bearing
-    edited = {
-        i - start: requests.drop_thinking(history.value(i)) for i in bearing if not (held and i == newest_assistant)
-    }
+    edited = {i - start: _unbound(history, i) for i in bearing if not (held and i == newest_assistant)}
     return edited, ({"anthropic-beta": DROP_BLOCK_BETA} if held else {}), held
 
 

@@ -1,4 +1,4 @@
-"""The client's side of an exchange over ASGI: heartbeats, the answer's bytes, an error that comes too late for a status.
+"""The client's side of an exchange over ASGI: heartbeats, the answer's bytes, errors that come too late for a status.
 
 Knows ASGI's send and the dialects' heartbeats and error events; decides nothing. Driven by `tidegate.drive.aio`.
 """

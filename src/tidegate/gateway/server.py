@@ -9,11 +9,15 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import platformdirs
+import uvicorn
 
 from tidegate.compactors.summary import Options, default_options
 from tidegate.config import Settings
@@ -79,15 +83,40 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
 
 def run(settings: Settings) -> None:
     """Serves until told to stop. Raises `CannotServe`."""
-    import uvicorn
-
     _logging(settings.server.log_level)
+    server, bound, address = _server(settings)
+    if not is_loopback(settings.server.host):
+        log.warning("bound to %s: anyone who reaches this address can use the gateway's keys", settings.server.host)
+    print(f"Tidegate listening on {address}", flush=True)
+    server.run(sockets=[bound])
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[tuple[str, App]]:
+    """(base URL, application) of a gateway in a thread of this process, for demos and tests."""
+    server, bound, address = _server(settings)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise CannotServe("The gateway ended before it was ready.")
+            time.sleep(0.005)
+        app = server.config.app
+        assert isinstance(app, App)
+        yield address, app
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+def _server(settings: Settings) -> tuple[uvicorn.Server, socket.socket, str]:
     app = build(settings)
     bound = _bind(settings.server.host, settings.server.port)
     config = uvicorn.Config(
         app,
         log_config=None,
-        log_level="warning",
+        log_level="critical",
         access_log=False,
         ws="none",
         lifespan="on",
@@ -101,10 +130,7 @@ def run(settings: Settings) -> None:
     )
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    if not is_loopback(settings.server.host):
-        log.warning("bound to %s: anyone who reaches this address can use the gateway's keys", shown)
-    print(f"Tidegate listening on http://{shown}:{port}", flush=True)
-    uvicorn.Server(config).run(sockets=[bound])
+    return uvicorn.Server(config), bound, f"http://{shown}:{port}"
 
 
 def data_dir() -> Path:

@@ -125,7 +125,7 @@ class Targets:
         )
 
     def _own(self, provider: str, model: str) -> ModelSettings:
-        """The user's own figures: of the very name, else of the first glob that matches (`provider/model` or `model`)."""
+        """The user's own figures: of the very name, else of the first glob that matches (also `provider/model`)."""
         table = self.settings.models
         for name in (f"{provider}/{model}", model):
             if name in table:
