@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.simulator import chat_rules, tokens
-from tidegate.simulator.jsontext import JsonObject, JsonValue, objects, text_of
+from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, objects, text_of
 from tidegate.simulator.stream import Frame, deltas
 from tidegate.simulator.turn import Reply, Tool, Turn, Usage
 from tidegate.simulator.world import Desk
@@ -98,7 +98,7 @@ def frames(turn: Turn, whole: JsonObject, desk: Desk) -> Iterator[Frame]:
     size = desk.world.settings.delta_chars
     choice = whole["choices"][0]
     message = choice["message"]
-    wants_usage = bool((turn.body.get("stream_options") or {}).get("include_usage"))
+    wants_usage = bool(as_object(turn.body.get("stream_options")).get("include_usage"))
 
     def chunk(delta: JsonObject, finish: str | None = None, opening: bool = False) -> Frame:
         entry = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
@@ -145,15 +145,15 @@ def _usage(usage: Usage) -> JsonObject:
 
 def _tool(tool: JsonObject) -> Tool:
     if tool.get("type") == "custom":
-        return Tool(str((tool.get("custom") or {}).get("name", "tool")), custom=True)
-    function = tool.get("function") or {}
-    return Tool(str(function.get("name", "tool")), function.get("parameters") or {})
+        return Tool(str(as_object(tool.get("custom")).get("name", "tool")), custom=True)
+    function = as_object(tool.get("function"))
+    return Tool(str(function.get("name", "tool")), as_object(function.get("parameters")))
 
 
 def _forced(choice: JsonValue) -> str | None:
     if isinstance(choice, str):
         return None if choice == "auto" else choice
     if isinstance(choice, dict):
-        body = choice.get("function") or choice.get("custom") or {}
+        body = as_object(choice.get("function") or choice.get("custom"))
         return str(body["name"]) if "name" in body else None
     return None

@@ -75,7 +75,7 @@ def _empty_array(name: str) -> None:
 def _message(position: int, message: JsonObject, profile: Profile) -> None:
     role = message.get("role")
     at = f"messages[{position}]"
-    if role not in profile.roles:
+    if not isinstance(role, str) or role not in profile.roles:
         if profile.name == "deepseek":
             text = (
                 f"Failed to deserialize the JSON body into the target type: {at}.role: unknown variant `{role}`, "

@@ -25,7 +25,7 @@ def decode(data: bytes | str) -> JsonValue:
     """
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
     try:
         return json.loads(data)
@@ -39,6 +39,11 @@ def encode(value: JsonValue) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeError:
         return json.dumps(value, separators=(",", ":")).encode()
+
+
+def as_object(value: JsonValue) -> JsonObject:
+    """The object, or an empty one where the value is something else."""
+    return value if isinstance(value, dict) else {}
 
 
 def objects(value: JsonValue) -> list[JsonObject]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.simulator import messages_rules, messages_thinking, tokens
-from tidegate.simulator.jsontext import JsonObject, JsonValue, decode, encode, objects, text_of
+from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, decode, encode, objects, text_of
 from tidegate.simulator.messages_rules import Spoken, text_blocks
 from tidegate.simulator.stream import HEARTBEATS, Frame, deltas
 from tidegate.simulator.turn import Call, Reply, Tool, Turn, Usage
@@ -204,7 +204,7 @@ def _may_begin(message: JsonObject) -> bool:
 
 
 def _tool(tool: JsonObject) -> Tool:
-    return Tool(str(tool.get("name", "tool")), tool.get("input_schema") or {})
+    return Tool(str(tool.get("name", "tool")), as_object(tool.get("input_schema")))
 
 
 def _forced(choice: JsonValue) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.simulator.fields import MESSAGES_BLOCKS, MESSAGES_BODY, MESSAGES_COUNT_BODY
-from tidegate.simulator.jsontext import JsonObject, JsonValue
+from tidegate.simulator.jsontext import JsonObject, JsonValue, objects
 from tidegate.simulator.refusals import Refusal, refuse
 from tidegate.simulator.world import Desk
 
@@ -177,8 +177,8 @@ def _block(block: Block, role: str, desk: Desk) -> None:
         if role != "user":
             refuse(f"{block.at}: `tool_result` blocks can only be in `user` messages", rule="block-role")
         _required(block, "tool_use_id")
-        for part in block.value.get("content") or [] if not isinstance(block.value.get("content"), str) else []:
-            if isinstance(part, dict) and part.get("type") == "text":
+        for part in objects(block.value.get("content")):
+            if part.get("type") == "text":
                 _text(part.get("text"), block)
     elif block.kind == "tool_use":
         if role != "assistant":

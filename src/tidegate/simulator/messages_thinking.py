@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tidegate.simulator.jsontext import JsonObject, JsonValue, encode, objects
+from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, encode, objects
 from tidegate.simulator.messages_rules import Block, Spoken
 from tidegate.simulator.minting import hash_of
 from tidegate.simulator.refusals import refuse
@@ -115,7 +115,7 @@ def _latest_round(body: JsonObject, spoken: list[Spoken], desk: Desk) -> None:
             "blocks must remain as they were in the original response."
         )
         refuse(text, rule="latest-thinking")
-    old = version(body["model"]) < (4, 6) and (body.get("thinking") or {}).get("type") == "enabled"
+    old = version(body["model"]) < (4, 6) and as_object(body.get("thinking")).get("type") == "enabled"
     if uses and old and latest.blocks[0].kind not in KINDS:
         text = (
             f"{latest.blocks[0].at}.type: Expected `thinking` or `redacted_thinking`, but found "
@@ -149,7 +149,7 @@ def _bound(block: JsonObject, model: str, desk: Desk) -> str | None:
 def _signatures(body: JsonObject, spoken: list[Spoken], desk: Desk) -> list[JsonObject]:
     """Each thinking block was signed here; on preserving models, after just this conversation."""
     preserving = preserves(body["model"], desk.world)
-    binding = (body.get("thinking") or {}).get("block_binding") or {}
+    binding = as_object(as_object(body.get("thinking")).get("block_binding"))
     dropping = binding.get("prefix_mismatch_behavior") == "drop_block"
     dropped: list[JsonObject] = []
     for turn in spoken:
@@ -194,7 +194,7 @@ def _ending(body: JsonObject, spoken: list[Spoken]) -> None:
     if version(body["model"]) >= (4, 6):
         text = "This model does not support assistant message prefill. The conversation must end with a user message."
         refuse(text, rule="prefill")
-    if (body.get("thinking") or {}).get("type") == "enabled":
+    if as_object(body.get("thinking")).get("type") == "enabled":
         text = (
             f"messages.{last.message}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
             f"`{last.blocks[0].kind}`."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from tidegate.simulator import summarizer, tokens
-from tidegate.simulator.jsontext import JsonObject, JsonValue, encode
+from tidegate.simulator.jsontext import JsonValue, as_object, encode
 from tidegate.simulator.script import Step
 from tidegate.simulator.settings import SimulatorSettings
 from tidegate.simulator.turn import Call, Reply, Tool, Turn
@@ -53,10 +53,9 @@ def cut(turn: Turn, said: Reply, settings: SimulatorSettings) -> Reply:
         return said
     asked = turn.max_output if turn.max_output is not None else settings.max_output
     by_window = asked is None or turn.input_tokens + asked > settings.window
-    finish = "window" if by_window else "length"
     thinking = _first_tokens(said.thinking, most)
     text = _first_tokens(said.text, most - tokens.words(thinking))
-    return Reply(text=text, thinking=thinking, finish="window" if finish == "window" else "length")
+    return Reply(text=text, thinking=thinking, finish="window" if by_window else "length")
 
 
 def size(said: Reply) -> int:
@@ -95,7 +94,7 @@ def _value(schema: JsonValue, name: str, serial: str, depth: int = 0) -> JsonVal
     """A value that fits a tool's schema, different in each turn where the schema leaves room."""
     if not isinstance(schema, dict) or depth > 5:
         return f"{name}-{serial}"
-    if schema.get("enum"):
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
         return schema["enum"][0]
     if "const" in schema:
         return schema["const"]
@@ -105,8 +104,8 @@ def _value(schema: JsonValue, name: str, serial: str, depth: int = 0) -> JsonVal
     number = int("".join(filter(str.isdigit, serial)) or 0)
     match kind:
         case "object":
-            known: JsonObject = schema.get("properties") or {}
-            wanted = schema.get("required") or list(known)
+            known = as_object(schema.get("properties"))
+            wanted = [key for key in schema.get("required") or known if isinstance(key, str)]
             return {key: _value(known.get(key), key, serial, depth + 1) for key in wanted}
         case "array":
             return [_value(schema.get("items"), name, serial, depth + 1)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tidegate.simulator import responses_rules, tokens
 from tidegate.simulator.chat import CREATED
-from tidegate.simulator.jsontext import JsonObject, JsonValue, objects, text_of
+from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, objects, text_of
 from tidegate.simulator.stream import Frame, deltas
 from tidegate.simulator.turn import Call, Reply, Tool, Turn, Usage
 from tidegate.simulator.world import Desk
@@ -83,7 +83,7 @@ def answer(turn: Turn, reply: Reply, usage: Usage, desk: Desk) -> JsonObject:
         "parallel_tool_calls": body.get("parallel_tool_calls", True),
         "previous_response_id": body.get("previous_response_id"),
         "prompt_cache_key": body.get("prompt_cache_key"),
-        "reasoning": {"effort": None, "summary": None} | (body.get("reasoning") or {}),
+        "reasoning": {"effort": None, "summary": None} | as_object(body.get("reasoning")),
         "service_tier": "default",
         "store": body.get("store") is not False,
         "temperature": body.get("temperature", 1.0),
@@ -214,7 +214,8 @@ def _output(turn: Turn, reply: Reply, desk: Desk) -> list[JsonObject]:
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": reply.thinking}],
     }
-    if "reasoning.encrypted_content" in (turn.body.get("include") or []):
+    include = turn.body.get("include")
+    if isinstance(include, list) and "reasoning.encrypted_content" in include:
         reasoning["encrypted_content"] = mint.seal("reasoning", {"id": reasoning_id, "text": reply.thinking})
     for item in output:
         desk.world.partners.put(item["id"], reasoning_id)
@@ -252,7 +253,7 @@ def _tools(tools: list[JsonObject]) -> Iterator[Tool]:
     for tool in tools:
         kind = tool.get("type")
         if kind == "function":
-            yield Tool(str(tool.get("name", "tool")), tool.get("parameters") or {})
+            yield Tool(str(tool.get("name", "tool")), as_object(tool.get("parameters")))
         elif kind == "custom":
             yield Tool(str(tool.get("name", "tool")), custom=True)
         elif kind == "namespace":

@@ -5,6 +5,8 @@ Knows OpenAI's rules; not how answers look. Called by `responses`.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tidegate.simulator.fields import (
     RESPONSES_BODY,
     RESPONSES_COUNT_BODY,
@@ -106,14 +108,16 @@ def _length(at: str, text: str) -> None:
 def _item(position: int, item: JsonObject, desk: Desk) -> None:
     at = f"input[{position}]"
     kind = item.get("type") or ("item_reference" if "id" in item else None)
+    if not isinstance(kind, str):
+        _unknown_type(at, kind, desk)
     if kind in _OPAQUE:
         _opaque(at, item, desk)
     if kind not in RESPONSES_ITEMS:
         _unknown_type(at, kind, desk)
-    _identity(at, str(kind), item)
+    _identity(at, kind, item)
     if desk.strict:
         for name in item:
-            if name not in RESPONSES_ITEMS[str(kind)]:
+            if name not in RESPONSES_ITEMS[kind]:
                 text = f"Unknown parameter: '{at}.{name}'."
                 refuse(text, rule="unknown-field", param=f"{at}.{name}", code="unknown_parameter")
     if kind == "message":
@@ -121,10 +125,10 @@ def _item(position: int, item: JsonObject, desk: Desk) -> None:
     elif kind == "reasoning":
         _reasoning_shape(at, item)
     elif kind in CALLS or kind in _OUTPUTS:
-        _call_shape(at, str(kind), item)
+        _call_shape(at, kind, item)
 
 
-def _unknown_type(at: str, kind: JsonValue, desk: Desk) -> None:
+def _unknown_type(at: str, kind: JsonValue, desk: Desk) -> NoReturn:
     if desk.profile.shape == "xai":
         text = (
             "Failed to deserialize the JSON body into the target type: input: data did not match any variant of "
@@ -182,7 +186,7 @@ def _reasoning_shape(at: str, item: JsonObject) -> None:
     if content:
         text = (
             f"Invalid '{at}.content': array too long. Expected an array with maximum length 0, but got an array with "
-            f"length {len(content)} instead."
+            f"length {len(content) if isinstance(content, list) else 1} instead."
         )
         refuse(text, rule="reasoning-content", param=f"{at}.content", code="array_above_max_length")
     if not isinstance(item.get("summary"), list):
@@ -224,7 +228,7 @@ def _limits(body: JsonObject) -> None:
             text = f"Invalid value for '{at}.type'. Supported values are: 'compaction'."
             refuse(text, rule="context-management", param=f"{at}.type", code="invalid_value")
         least = edit.get("compact_threshold")
-        if least is not None and least < 1000:
+        if least is not None and (not isinstance(least, int) or least < 1000):
             text = (
                 f"Invalid '{at}.compact_threshold': integer below minimum value. Expected a value >= 1000, but got "
                 f"{least} instead."

@@ -23,7 +23,8 @@ HEADINGS = (
     "Next steps",
     "Critical context",
 )
-_OPENING = re.compile(r"<(transcript|previous_summary)\b[^>]*>")
+_OPENING = re.compile(r"<\s*(transcript|previous_summary)\b[^>]*>", re.IGNORECASE)
+_CLOSING = {kind: re.compile(rf"<\s*/\s*{kind}\s*>", re.IGNORECASE) for kind in ("transcript", "previous_summary")}
 _FACT = re.compile(r"(FACT-\d+)((?:(?!FACT-\d)[^\n.!?]){0,80})")
 
 
@@ -43,17 +44,18 @@ def find(turn: Turn) -> Fence | None:
 def fence_in(text: str) -> Fence | None:
     """Reads `<transcript …>…</transcript>` and `<previous_summary>…</previous_summary>`, the first of each.
 
-    As for a real model, the first closing tag ends the material: what a gateway fails to escape is cut off there.
+    As for a real model, the first closing tag, however spaced or capitalised, ends the material: what a gateway fails
+    to escape is cut off there.
     """
     found: dict[str, str] = {}
     at = 0
     while opening := _OPENING.search(text, at):
-        kind = opening.group(1)
-        end = text.find(f"</{kind}>", opening.end())
-        found.setdefault(kind, text[opening.end() : end if end >= 0 else len(text)])
-        if end < 0:
+        kind = opening.group(1).lower()
+        closing = _CLOSING[kind].search(text, opening.end())
+        found.setdefault(kind, text[opening.end() : closing.start() if closing else len(text)])
+        if closing is None:
             break
-        at = end + len(kind) + 3
+        at = closing.end()
     if "transcript" not in found:
         return None
     return Fence(found["transcript"], found.get("previous_summary", ""))

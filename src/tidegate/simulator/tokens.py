@@ -53,7 +53,7 @@ def _without_media(value: JsonValue) -> tuple[JsonValue, int]:
         pairs = [_without_media(entry) for entry in value]
         return [entry for entry, _ in pairs], sum(count for _, count in pairs)
     if isinstance(value, dict):
-        if value.get("type") in MEDIA_TYPES:
+        if isinstance(value.get("type"), str) and value["type"] in MEDIA_TYPES:
             return {"type": value["type"]}, 1
         found = {key: _without_media(entry) for key, entry in value.items()}
         return {key: entry for key, (entry, _) in found.items()}, sum(count for _, count in found.values())
