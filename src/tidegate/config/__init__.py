@@ -1,0 +1,126 @@
+"""The configuration: a file, variables and flags, in rising order, as one checked value that knows where it came from.
+
+Knows what may be set, not what it does. Called by the commands, the gateway and the clients at their start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import platformdirs
+from pydantic import ValidationError
+
+from tidegate.config.allowed import allowed, is_secret
+from tidegate.config.layers import CONFIG_VARIABLE, ConfigError, Given, Key, from_environ, from_file, from_flags
+from tidegate.config.reference import reference
+from tidegate.config.settings import (
+    KEYS,
+    CompactionSettings,
+    ModelSettings,
+    RoutingSettings,
+    ServerSettings,
+    Settings,
+    StoreSettings,
+    StreamSettings,
+    SummarySettings,
+    UpstreamSettings,
+)
+
+__all__ = [
+    "CompactionSettings",
+    "ConfigError",
+    "ModelSettings",
+    "RoutingSettings",
+    "ServerSettings",
+    "Settings",
+    "StoreSettings",
+    "StreamSettings",
+    "SummarySettings",
+    "UpstreamSettings",
+    "find_file",
+    "load",
+    "reference",
+]
+
+FILE_NAME: Final = "tidegate.toml"
+_LONGEST_SHOWN: Final = 60
+
+
+def find_file(chosen: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file that is read: the chosen one, that of `TIDEGATE_CONFIG`, `./tidegate.toml`, or the user's; else None."""
+    environ = os.environ if environ is None else environ
+    named = environ.get(CONFIG_VARIABLE, "").strip()
+    if chosen is not None or named:
+        return (chosen or Path(named)).expanduser()
+    folder = platformdirs.user_config_path("tidegate", appauthor=False)
+    return next((path for path in (Path(FILE_NAME), folder / FILE_NAME) if path.is_file()), None)
+
+
+def load(
+    config_file: Path | None = None,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of a file (see `find_file`), of `TIDEGATE_*` variables, and of flags; later ones win, key by key.
+
+    `flags` are by dotted key, or `host`, `port`, `upstream`, `log_level`; None counts as not given. Raises
+    `ConfigError` with a line for each wrong value.
+    """
+    environ = os.environ if environ is None else environ
+    path = find_file(config_file, environ)
+    given: dict[Key, Given] = {}
+    for layer in (from_file(path, environ) if path else (), from_environ(environ), from_flags(flags or {})):
+        for item in layer:
+            _put(given, item)
+    try:
+        settings = Settings.model_validate(_tree(given.values()))
+    except ValidationError as exc:
+        raise ConfigError("\n".join(_explained(exc, given))) from None
+    settings._origins.update({".".join(key): item.origin for key, item in given.items()})
+    return settings
+
+
+def _put(given: dict[Key, Given], item: Given) -> None:
+    """Adds a value; it replaces what was given for its key, above it or below it."""
+    for key in list(given):
+        shared = min(len(key), len(item.key))
+        if key[:shared] == item.key[:shared]:
+            del given[key]
+    given[item.key] = item
+
+
+def _tree(given: Iterable[Given]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for item in given:
+        table = tree
+        for name in item.key[:-1]:
+            table = table.setdefault(name, {})
+        table[item.key[-1]] = item.value
+    return tree
+
+
+def _explained(exc: ValidationError, given: Mapping[Key, Given]) -> list[str]:
+    lines = {}
+    for error in exc.errors(include_input=False, include_context=False, include_url=False):
+        place = tuple(str(part) for part in error["loc"])
+        item = next((given[place[:n]] for n in range(len(place), 0, -1) if place[:n] in given), None)
+        key = item.key if item else place
+        field = ModelSettings.model_fields.get(key[-1]) if key[0] == "models" else KEYS.get((key[0], key[-1]))
+        line = f"{'.'.join(key)}: {_shown(item, field)} is not allowed"
+        if field is not None:
+            line += f"; allowed: {allowed(field)}"
+        lines[key] = line + (f" (given in {item.origin})" if item else "")
+    return list(lines.values())
+
+
+def _shown(item: Given | None, field: Any) -> str:
+    """The value as it was written, but for secrets and what may hold one."""
+    if item is None or field is None or is_secret(field):
+        return "the value"
+    text = repr(item.written)
+    if "@" in text or len(text) > _LONGEST_SHOWN:
+        return "the value"
+    return text

@@ -1,0 +1,95 @@
+"""The page that lists every key, made from the settings themselves.
+
+Knows keys and words; no values. `docs/configuration.md` is what `reference()` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic.fields import FieldInfo
+
+from tidegate.config.allowed import allowed
+from tidegate.config.layers import SHORT, variable
+from tidegate.config.settings import SECTIONS, ModelSettings
+
+_INTRODUCTION: Final = """\
+# Configuration
+
+Nothing has to be configured. What is set comes from three places; a later one wins, key by key:
+
+1. a file, `tidegate.toml`: the one given with `--config` or `TIDEGATE_CONFIG`, else the one in the working directory,
+   else the one in the user's configuration folder (`~/.config/tidegate/` on Linux);
+2. variables, `TIDEGATE_SECTION__KEY`;
+3. flags of the command.
+
+An unknown key or a value that is not allowed ends the start with a message that names the key, where it was given, and
+what is allowed.
+
+In the texts of the file `${NAME}` is the value of a variable, `${NAME:-text}` has a default, and `$${` stands for `${`.
+Relative paths in the file start at the file's folder. One underscore between section and key does as well
+(`TIDEGATE_SERVER_PORT`), an empty variable counts as not set, and these have short names:
+
+"""
+
+_MODELS: Final = """\
+## [models."NAME"]
+
+What is known of a model, in tokens; wins over the provider files. NAME is a model's name or a pattern (`"qwen3*"`),
+with or without `provider/`. Names with a dot need quotes. In a variable: `TIDEGATE_MODELS__NAME__WINDOW`.
+"""
+
+_PROVIDERS: Final = """\
+## [providers.NAME]
+
+Laid over the provider file of that name, key by key; a new name makes a new provider. `tidegate providers` lists them.
+
+```toml
+[providers.work]
+base_url = "https://llm.example.com/v1"
+auth.env = "WORK_LLM_KEY"
+```
+
+In a variable: `TIDEGATE_PROVIDERS__WORK__BASE_URL`; a list or a number is written as JSON.
+"""
+
+
+def reference() -> str:
+    """The reference of all keys, in Markdown."""
+    short = "\n".join(f"- `TIDEGATE_{name.upper()}`: `{'.'.join(key)}`" for name, key in SHORT.items())
+    parts = [_INTRODUCTION + short]
+    for section, shape in SECTIONS.items():
+        heading = f"## [{section}]\n\n{(shape.__doc__ or '').strip()}\n\n"
+        parts.append(heading + "\n".join(_table(section, shape.model_fields)))
+    parts.append(_MODELS + "\n" + "\n".join(_table("models.NAME", ModelSettings.model_fields)))
+    parts.append(_PROVIDERS.rstrip())
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(section: str, fields: Mapping[str, FieldInfo]) -> Iterator[str]:
+    yield "| key | variable | default | allowed | meaning |"
+    yield "|---|---|---|---|---|"
+    for key, field in fields.items():
+        name = variable((*section.split("."), key))
+        yield f"| `{key}` | `{name}` | {_default(field.default)} | {allowed(field)} | {field.description} |"
+
+
+def _default(value: object) -> str:
+    match value:
+        case None | ():
+            return ""
+        case bool():
+            return f"`{str(value).lower()}`"
+        case int() if value >= 1024 and value % 1024 == 0:
+            return f"`{value}` ({_size(value)})"
+        case Path() | int() | float():
+            return f"`{value}`"
+        case _:
+            return f'`"{value}"`'
+
+
+def _size(value: int) -> str:
+    power = max(n for n in (1, 2, 3) if value % 1024**n == 0)
+    return f"{value // 1024**power} {('KiB', 'MiB', 'GiB')[power - 1]}"

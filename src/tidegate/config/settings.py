@@ -1,0 +1,272 @@
+"""What may be set: sections, keys, defaults and limits.
+
+Knows values; not where they come from. Built by `config.load`, read by the gateway, the clients and the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FilePath,
+    PrivateAttr,
+    SecretStr,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+_MIB: Final = 1024 * 1024
+_UNITS: Final = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9} | {
+    "kib": 1024,
+    "mib": _MIB,
+    "gib": 1024 * _MIB,
+}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+class Allowed(str):
+    """Words for what a value may be, where its type does not say it."""
+
+    __slots__ = ()
+
+
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number is wanted")  # noqa: TRY004 - else `true` would be 1, and pydantic wants this one
+    return value
+
+
+def _bytes(value: object) -> object:
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
+        number, unit = match.groups()
+        if unit.lower() in _UNITS:
+            return int(float(number) * _UNITS[unit.lower()])
+    return _no_truth(value)
+
+
+def _listed(value: object) -> object:
+    """A list in one string: a JSON array, or values between commas."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        return json.loads(value)
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("no base URL")
+    _ = parts.port  # raises ValueError where it is no port
+    return value.rstrip("/")
+
+
+def _filled(value: object) -> object:
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("empty")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_filled)]
+Count = Annotated[int, BeforeValidator(_no_truth), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
+Percent = Annotated[float, BeforeValidator(_no_truth), Field(ge=1, le=100)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1), Allowed('bytes, or a text as "64 MiB"')]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Allowed("a list of texts (in a variable: a,b)")]
+Url = Annotated[str, AfterValidator(_url), Allowed("an http:// or https:// URL without query, with or without /v1")]
+AnyPath = Annotated[Path, BeforeValidator(_filled)]
+
+
+class Section(BaseModel):
+    """A table of the configuration: an unknown key is an error, nothing changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class ServerSettings(Section):
+    """Where the gateway listens and whom it answers."""
+
+    host: Text = Field(
+        default="127.0.0.1", description="Address to listen on. Other than loopback, anyone there may use it."
+    )
+    port: Annotated[int, BeforeValidator(_no_truth), Field(ge=0, le=65_535)] = Field(
+        default=8484, description="Port to listen on; 0 for any free one."
+    )
+    body_limit_bytes: Bytes = Field(default=128 * _MIB, description="Largest request body, unpacked.")
+    allowed_hosts: Texts = Field(
+        default=(), description="Names in `Host` that a gateway on loopback answers besides its own."
+    )
+    allowed_origins: Texts = Field(default=(), description="Web origins that may call a gateway on loopback.")
+    drain_seconds: Annotated[int, BeforeValidator(_no_truth), Field(ge=0, le=86_400)] = Field(
+        default=30, description="How long open streams may go on after a stop was asked for."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What is logged, to stderr."
+    )
+
+
+class UpstreamSettings(Section):
+    """How providers are reached."""
+
+    url: Url | None = Field(default=None, description="Send everything to this base URL, as the `generic` provider.")
+    connect_timeout: Seconds = Field(default=10, description="Seconds to wait for a connection.")
+    read_timeout: Seconds = Field(default=600, description="Seconds to wait for the next byte of an answer.")
+    max_connections: Count = Field(default=1000, description="Open connections to one host.")
+    ca_file: FilePath | None = Field(default=None, description="Certificates to trust besides the system's (PEM).")
+
+
+class RoutingSettings(Section):
+    """The provider of a request whose path and model name none."""
+
+    default_chat: Text = Field(default="openai", description="For `/v1/chat/completions`.")
+    default_responses: Text = Field(default="openai", description="For `/v1/responses`.")
+    default_messages: Text = Field(default="anthropic", description="For `/v1/messages`.")
+
+
+class CompactionSettings(Section):
+    """When a history is compacted, and how hard Tidegate tries."""
+
+    enabled: bool = Field(default=True, description="Compact before the window is full.")
+    threshold_percent: Percent = Field(default=85, description="Part of the window from which a compaction is due.")
+    target_percent: Percent = Field(default=50, description="Part of the window that a compaction aims for.")
+    on_overflow: bool = Field(
+        default=True, description="Compact and send again when a provider says that it is too long."
+    )
+    keep_recent_tokens: Count | None = Field(
+        default=None, description="Newest tokens left as they are; default: by the target."
+    )
+    max_per_request: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=5)] = Field(
+        default=2, description="Compactions of one request, at most."
+    )
+    summary_max_calls: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=1000)] = Field(
+        default=32, description="Calls that one summary may take where the history is many windows long."
+    )
+    summary_timeout_seconds: Seconds = Field(default=180, description="Seconds that one call for a summary may take.")
+    _warnings: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="after")
+    def _target_below_threshold(self) -> Self:
+        if self.target_percent >= self.threshold_percent:
+            target = round(self.threshold_percent * 0.6, 2)
+            self._warnings = (
+                f"compaction.target_percent {self.target_percent:g} is not below compaction.threshold_percent "
+                f"{self.threshold_percent:g}; {target:g} is used",
+            )
+            self.__dict__["target_percent"] = target  # frozen for everybody else
+        return self
+
+
+class SummarySettings(Section):
+    """How summaries are made."""
+
+    model: Text | None = Field(
+        default=None, description="Model that summarises, at the same provider; default: the one in use."
+    )
+    prompt_file: FilePath | None = Field(
+        default=None, description="Instructions for a first summary, instead of the built-in."
+    )
+    update_prompt_file: FilePath | None = Field(
+        default=None, description="Instructions for carrying a summary forward."
+    )
+    tool_result_chars: Count = Field(
+        default=2000, description="Characters of each tool result shown to the summarizer."
+    )
+
+
+class StreamSettings(Section):
+    """How a client is kept waiting while a compaction runs, and how long an answer's beginning is held back."""
+
+    heartbeat_after_seconds: Seconds = Field(default=5, description="Silence before the first heartbeat.")
+    heartbeat_every_seconds: Seconds = Field(default=10, description="Time between heartbeats.")
+    hold_seconds: Seconds = Field(
+        default=15, description="How long the beginning of a stream is held to see whether it is refused."
+    )
+    hold_bytes: Bytes = Field(default=_MIB, description="How much of it is held.")
+
+
+class StoreSettings(Section):
+    """Where checkpoints are kept."""
+
+    kind: Literal["sqlite", "memory", "none"] = Field(default="sqlite", description="A file, this process, or nowhere.")
+    path: AnyPath | None = Field(
+        default=None, description="The SQLite file; default: `checkpoints.db` in the user's data folder."
+    )
+    retention_days: Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=36_500)] = Field(
+        default=30, description="Days after its last use that a checkpoint is kept."
+    )
+    max_bytes: Bytes = Field(default=1024 * _MIB, description="Size of the file; above it the least recently used go.")
+    key_file: AnyPath | None = Field(
+        default=None,
+        description="File with the key that seals; made on first start. Default: `key` in the user's data folder.",
+    )
+    key: Annotated[SecretStr, Allowed("at least 32 random bytes in base64 or hex")] | None = Field(
+        default=None, description="The key itself, instead of a file. Replicas that share a store share it."
+    )
+
+
+class ModelSettings(Section):
+    """What is known of a model, in tokens; wins over the provider files."""
+
+    window: Count | None = Field(default=None, description="Context window.")
+    input_limit: Count | None = Field(default=None, description="Input accepted, where it is less than the window.")
+    max_output: Count | None = Field(default=None, description="Longest answer.")
+
+
+class Settings(Section):
+    """The whole configuration."""
+
+    server: ServerSettings = ServerSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    routing: RoutingSettings = RoutingSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    summary: SummarySettings = SummarySettings()
+    stream: StreamSettings = StreamSettings()
+    store: StoreSettings = StoreSettings()
+    models: Mapping[str, ModelSettings] = {}
+    """By model name or glob, with or without `provider/`."""
+    providers: Mapping[str, Mapping[str, Any]] = {}
+    """Tables laid over the provider files of the same name; `tidegate.providers` validates them."""
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was set, allowed, and yet can't be meant; to be shown at the start."""
+        return self.compaction._warnings
+
+    def origin(self, key: str) -> str:
+        """Where the value of a dotted key came from: a file, a variable, a flag, or "default".
+
+        Raises `KeyError` for a key that does not exist.
+        """
+        if key in self._origins:
+            return self._origins[key]
+        section, _, rest = key.partition(".")
+        if (section, rest) in KEYS or section in TABLES:
+            return "default"
+        raise KeyError(key)
+
+
+TABLES: Final = ("models", "providers")
+"""Sections whose tables have names of the user's choosing."""
+
+
+def _sections() -> Iterator[tuple[str, type[Section]]]:
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield name, field.annotation
+
+
+SECTIONS: Final[Mapping[str, type[Section]]] = dict(_sections())
+KEYS: Final[Mapping[tuple[str, str], FieldInfo]] = {
+    (section, key): field for section, shape in SECTIONS.items() for key, field in shape.model_fields.items()
+}
