@@ -90,7 +90,9 @@ def check(body: JsonObject, desk: Desk, *, counting: bool = False) -> list[Spoke
 
 def text_blocks(content: JsonValue) -> list[JsonValue]:
     """A content field as its list of blocks."""
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return content
 
 
 def _limit(body: JsonObject, desk: Desk) -> None:
