@@ -196,8 +196,8 @@ def test_extra_fields_are_added_and_omitted_ones_left_out() -> None:
 @given(
     rounds=st.integers(1, 60),
     window=st.integers(2_048, 40_000),
-    room=st.integers(LEAST_OUTPUT, 8_000),
-    most=st.none() | st.integers(LEAST_OUTPUT, 4_096),
+    room=st.integers(100, 8_000),
+    most=st.none() | st.integers(100, 4_096),
     ratio=st.floats(1.0, 1.6),
     previous=st.integers(0, 900),
 )
@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_folded_and_nothing_planted_is_lost(dialect: Dialec
         items[n] = user(dialect, f"Remember FACT-{n} for later.")
     span = span_of(dialect, items, window=4_096, room=700, max_calls=64)
     run = drive(span, remembering(dialect))  # type: ignore[arg-type]
-    assert len(run.calls) == planned_calls(span, default_options()) > 1
+    assert 1 < len(run.calls) <= planned_calls(span, default_options())
     assert set(re.findall(r"FACT-\d+", run.text)) == {f"FACT-{n}" for n in range(0, len(items), 8)}
     for call in run.calls[1:]:
         assert inside("previous_summary", texts(dialect, call)[1])
@@ -263,7 +263,7 @@ def test_what_does_not_fit_is_folded_and_nothing_planted_is_lost(dialect: Dialec
 def test_calls_are_bounded_and_as_planned(rounds: int, result: int, window: int, max_calls: int) -> None:
     span = span_of("chat", history("chat", rounds, result=result), window=window, room=600, max_calls=max_calls)
     run = drive(span, [streamed("chat", GOOD)])
-    assert len(run.calls) == planned_calls(span, default_options()) <= max_calls
+    assert len(run.calls) <= planned_calls(span, default_options()) <= max_calls
     assert run.summary or run.failure == "summary_not_smaller"
 
 
@@ -519,6 +519,14 @@ def test_a_summary_cut_by_length_is_asked_again_with_twice_the_room(dialect: Dia
     )
     assert run.text == GOOD
     assert [limit_of(call) for call in run.calls] == [4_000, 8_000]
+
+
+def test_an_answer_as_long_as_its_limit_was_cut_whatever_it_says() -> None:
+    """llama.cpp's /v1/responses says `completed`."""
+    span = span_of("responses", history("responses", 30), room=90)
+    run = drive(span, [streamed("responses", GOOD)])
+    assert run.text == GOOD
+    assert [limit_of(call) for call in run.calls] == [90, 180]
 
 
 @pytest.mark.parametrize("changes", [{"window": 7_000}, {"most": 5_000}, {"max_calls": 1}])

@@ -66,8 +66,10 @@ def read(
     read_answer: Callable[[bytes], Answer],
     overflows: Callable[[Reply], bool],
     material_tokens: int,
+    limit: int | None,
 ) -> Reading:
-    """Judges a reply. `material_tokens` is the estimated size of what the call was to summarise."""
+    """Judges a reply. `material_tokens` is the estimated size of what the call was to summarise, `limit` the output
+    limit that was sent, None for none."""
     if reply.status == 0:
         return Reading("summary_unreachable")
     if not 200 <= reply.status < 300:
@@ -75,16 +77,14 @@ def read(
         return Reading(problem, status=reply.status)
     answer = read_answer(reply.body)
     if answer.error:
-        return Reading(
-            "summary_overflow" if overflows(reply) else "summary_stream_error",
-            status=reply.status,
-            usage=answer.usage,
-        )
+        problem = "summary_overflow" if overflows(reply) else "summary_stream_error"
+        return Reading(problem, status=reply.status, usage=answer.usage)
     text = tidy(answer.text)
-    return Reading(_problem(answer, text, material_tokens), text, reply.status, answer.usage)
+    found = _badly_ended(answer, limit) or _unlike_a_summary(answer, text, material_tokens)
+    return Reading(found, text, reply.status, answer.usage)
 
 
-def _problem(answer: Answer, text: str, material_tokens: int) -> Problem | None:
+def _badly_ended(answer: Answer, limit: int | None) -> Problem | None:
     if answer.tool_calls:
         return "summary_called_tool"
     if answer.refusal:
@@ -93,6 +93,13 @@ def _problem(answer: Answer, text: str, material_tokens: int) -> Problem | None:
         return "summary_cut_off"
     if answer.finish != "stop":
         return _ENDINGS[answer.finish]
+    # llama.cpp's /v1/responses says `completed` of an answer that its limit cut.
+    if limit is not None and answer.usage is not None and answer.usage.output_tokens >= limit:
+        return "summary_cut_by_length"
+    return None
+
+
+def _unlike_a_summary(answer: Answer, text: str, material_tokens: int) -> Problem | None:
     if not text:
         return "summary_thinking_only" if answer.thinking or answer.text.strip() else "summary_empty"
     if material_tokens >= _LARGE:

@@ -57,19 +57,24 @@ def levels(tool_result_chars: int) -> tuple[Caps, ...]:
     )
 
 
-def plan(at_level: Callable[[int], Sequence[Block]], count: int, start: int, room: Room, calls: int) -> list[Piece]:
-    """The blocks from `start` on in at most `calls` pieces, at the first of `count` levels where they fit.
+def plan(
+    at_level: Callable[[int], Sequence[Block]], choices: range, start: int, room: Room, calls: int
+) -> tuple[int, list[Piece]]:
+    """The blocks from `start` on in at most `calls` pieces, at the first of the levels where they fit, and that level.
 
     Where no level is tight enough, what lies between the first piece and the last ones is left out, with a
     remark.
     """
-    pieces = pack(at_level(0), start, room)
+    loosest, tightest = choices[0], choices[-1]
+    pieces = pack(at_level(loosest), start, room)
     if len(pieces) <= calls:
-        return pieces
-    level = bisect_left(range(1, count), True, key=lambda n: len(pack(at_level(n), start, room)) <= calls) + 1
-    if level < count:
-        return pack(at_level(level), start, room)
-    return _without_the_middle(at_level(count - 1), start, room, calls)
+        return loosest, pieces
+    # Tighter caps never make more pieces, so that the first that will do can be searched for.
+    tighter = choices[1:]
+    found = bisect_left(tighter, True, key=lambda level: len(pack(at_level(level), start, room)) <= calls)
+    if found < len(tighter):
+        return tighter[found], pack(at_level(tighter[found]), start, room)
+    return tightest, _without_the_middle(at_level(tightest), start, room, calls)
 
 
 def pack(blocks: Sequence[Block], start: int, room: Room) -> list[Piece]:

@@ -30,7 +30,7 @@ LEAST_OUTPUT: Final = 64
 LEAST_PIECE: Final = 200
 """Estimated tokens of transcript a call must have room for."""
 SMALLEST_HALF: Final = 500
-"""Estimated tokens below which a piece refused as too long is not halved again."""
+"""Estimated tokens of material, previous summary included, that are not halved again when refused as too long."""
 _ENVELOPE: Final = 24
 """Real tokens of the roles and separators around the two messages."""
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -72,7 +72,8 @@ def default_options() -> Options:
 
 
 def planned_calls(span: Span, options: Options) -> int:
-    """How many calls `work` makes if no piece is refused and no answer cut: at most `span.max_calls`.
+    """How many calls `work` makes at most if no piece is refused and no answer cut or repeated: `span.max_calls` or
+    fewer. Exact where it is one; summaries shorter than their room save calls.
 
     0 where nothing is to be summarised. Raises `CompactionFailed` where not even one call has room.
     """
@@ -101,7 +102,7 @@ def work(span: Span, options: Options, overflows: Callable[[Reply], bool]) -> Ge
     | `summary_http_<status>` | refused with that status, not for length |
     | `summary_stream_error` | an error inside a 200 answer |
     | `summary_cut_off` | the stream ended without saying why |
-    | `summary_cut_by_length` | cut by the output limit, also with twice the room or where that does not fit |
+    | `summary_cut_by_length` | cut by the output limit, also with twice the room or where there is none |
     | `summary_called_tool`, `summary_refused`, `summary_filtered` | what the model did instead |
     | `summary_unfinished` | ended for a reason that is no ordinary end |
     | `summary_thinking_only`, `summary_empty` | no text |
@@ -127,16 +128,18 @@ def work(span: Span, options: Options, overflows: Callable[[Reply], bool]) -> Ge
         piece = pieces[0]
         reading = yield from _ask(job, piece, summary, overflows, tally)
         if reading.problem == "summary_overflow":
-            job.halve(piece)
+            job.halve(piece.tokens + text_tokens(summary))
             pieces = None
         elif reading.problem is not None:
             http = reading.problem == "summary_http_error"
             raise CompactionFailed(f"summary_http_{reading.status}" if http else reading.problem)
         else:
             summary = reading.text
-            job.done = piece.stop
-            as_planned = text_tokens(summary) <= job.carried_tokens and len(pieces) - 1 <= tally.spare
-            pieces = pieces[1:] if as_planned else None
+            rest = pieces[1:]
+            job.done = rest[0].start if rest else piece.stop
+            # Planned anew with the room there really is, but for a plan that leaves out what comes next.
+            as_planned = text_tokens(summary) <= job.carried_tokens and len(rest) <= tally.spare
+            pieces = rest if as_planned and job.done != piece.stop else None
     return _finished(span, summary, tally)
 
 
@@ -177,6 +180,7 @@ class _Job:
         self.done = 0
         """Blocks already in the summary."""
         self._limit: int | None = None
+        self._level = 0
         self._material = read_items(span.values, REQUESTS[span.conversation.dialect])
         self._levels = levels(options.tool_result_chars)
         self._ratio = max(1.0, span.ratio)
@@ -211,12 +215,14 @@ class _Job:
             if room.first < LEAST_PIECE:
                 raise CompactionFailed("summary_no_room")
             room, calls = Room(room.first, room.first), 1
-        return plan(self.blocks, len(self._levels), start, room, calls)
+        # What was tightened once stays so: a plan made anew must not spend the calls it saved.
+        self._level, pieces = plan(self.blocks, range(self._level, len(self._levels)), start, room, calls)
+        return pieces
 
-    def halve(self, piece: Piece) -> None:
-        """Takes a refusal for length to heart: no later piece is larger than half of that one."""
-        self._limit = piece.tokens // 2
-        if piece.tokens <= SMALLEST_HALF:
+    def halve(self, shown: int) -> None:
+        """Takes a refusal for length to heart: no later call shows more than half of what that one did."""
+        self._limit = shown // 2
+        if shown <= SMALLEST_HALF:
             raise CompactionFailed("summary_overflow", overflow=True)
 
     def output_limit(self, prompt_tokens: int, wanted: int | None = None) -> int:
@@ -244,7 +250,8 @@ class _Job:
             first = free_of_overhead - previous_tokens
             later = free_of_overhead - self.carried_tokens
         if self._limit is not None:
-            first, later = min(first, self._limit), min(later, self._limit)
+            first = min(first, max(LEAST_PIECE, self._limit - previous_tokens))
+            later = min(later, max(LEAST_PIECE, self._limit - self.carried_tokens))
         return Room(first, later)
 
     def _planned_output(self) -> int:
@@ -289,7 +296,9 @@ def _ask(
             drop_headers=_DROP_HEADERS,
             timeout=options.timeout,
         )
-        reading = read(reply, read_answer, overflows, piece.tokens + text_tokens(summary))
+        limit_field = _limit_field(body)
+        material_tokens = piece.tokens + text_tokens(summary)
+        reading = read(reply, read_answer, overflows, material_tokens, limit if limit_field else None)
         tally.add(reading)
         if not tally.spare:
             return reading
@@ -299,7 +308,7 @@ def _ask(
                 limit = twice
                 continue
         if reading.problem == "summary_http_error" and change is None:
-            change = _remedy(job, reply, body, limit)
+            change = _remedy(job, reply, limit_field, limit)
             if change is not None:
                 limit = change.limit or limit
                 continue
@@ -329,8 +338,11 @@ def _body(job: _Job, prompt: str, limit: int, change: Remedy | None) -> bytes:
     )
 
 
-def _remedy(job: _Job, reply: Reply, body: bytes, limit: int) -> Remedy | None:
+def _limit_field(body: bytes) -> str:
     sent = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    limit_field = next((name for name in _LIMIT_FIELDS if name in sent), "")
+    return next((name for name in _LIMIT_FIELDS if name in sent), "")
+
+
+def _remedy(job: _Job, reply: Reply, limit_field: str, limit: int) -> Remedy | None:
     optional = frozenset(name for name, value in job.options.extra.items() if value is not None)
     return remedy(reply, job.span.conversation.dialect, limit_field, limit, optional, LEAST_OUTPUT)

@@ -1,0 +1,119 @@
+"""Starts a llama.cpp server or a gateway as a process of its own, and speaks plain HTTP to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An HTTP answer, whole."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@contextmanager
+def started(command: Sequence[str], environ: Mapping[str, str], log: Path) -> Iterator[str]:
+    """Runs a program until the block is left; gives the URL from its `listening on URL` line. Its words go to `log`."""
+    with log.open("wb") as err:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, env={**os.environ, **environ})
+    try:
+        yield _url(process, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _url(process: subprocess.Popen[bytes], log: Path) -> str:
+    out = process.stdout
+    assert out is not None
+    said = b""
+    deadline = time.monotonic() + START_SECONDS
+    with selectors.DefaultSelector() as ready:
+        ready.register(out, selectors.EVENT_READ)
+        while time.monotonic() < deadline and ready.select(deadline - time.monotonic()):
+            chunk = os.read(out.fileno(), 65_536)
+            said += chunk
+            for line in said.splitlines():
+                if b"listening on http" in line and said.endswith(b"\n"):
+                    return line.split(b"listening on ")[1].split()[0].decode().rstrip("/")
+            if not chunk:
+                break
+    raise AssertionError(f"the server did not start: {said!r} {log.read_text(errors='replace')[-2000:]}")
+
+
+@contextmanager
+def llama(model: Path, log: Path, *, context: int = 2048, slots: int = 1, unified: bool = False) -> Iterator[str]:
+    """A llama.cpp server with this model; its URL."""
+    script = Path(__file__).with_name("serve_gguf.py")
+    command = [sys.executable, str(script), str(model), "--context", str(context), "--slots", str(slots)]
+    # Passive: threads that wait for work must not take the processor from those that have some.
+    with started(command + ["--unified"] * unified, {"OMP_WAIT_POLICY": "PASSIVE"}, log) as url:
+        deadline = time.monotonic() + START_SECONDS
+        while get(f"{url}/health").status != 200:
+            assert time.monotonic() < deadline, "the model did not load"
+            time.sleep(0.02)
+        yield url
+
+
+@contextmanager
+def gateway(upstream: str, folder: Path, *extra: str) -> Iterator[str]:
+    """`tidegate serve` before this upstream, with a data folder of its own; its URL."""
+    command = [sys.executable, "-m", "tidegate", "serve", "--upstream", upstream, "--port", "0", *extra]
+    environ = {"TIDEGATE_STORE__PATH": str(folder / "tidegate.db"), "XDG_DATA_HOME": str(folder)}
+    with started(command, environ, folder / "gateway.log") as url:
+        yield url
+
+
+def get(url: str) -> Answered:
+    return _answered(urllib.request.Request(url))
+
+
+def post(url: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None) -> Answered:
+    sent = {"content-type": "application/json", "authorization": "Bearer local", **(headers or {})}
+    return _answered(urllib.request.Request(url, body if isinstance(body, bytes) else json.dumps(body).encode(), sent))
+
+
+def _answered(request: urllib.request.Request) -> Answered:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=300) as reply:
+            return Answered(reply.status, reply.read(), {k.lower(): v for k, v in reply.headers.items()})
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return Answered(refused.code, refused.read(), {k.lower(): v for k, v in refused.headers.items()})
+
+
+def turn(
+    dialect: str, history: Sequence[Mapping[str, Any]], *, stream: bool = False, limit: int = 128
+) -> dict[str, Any]:
+    """Body of a request with this history: messages with a role and a text, in the shape all three APIs take."""
+    limits = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
+    items = "input" if dialect == "responses" else "messages"
+    return {"model": "local", items: list(history), limits[dialect]: limit, "stream": stream}
