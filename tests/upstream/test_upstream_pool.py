@@ -11,7 +11,7 @@ from faulty_server import CHUNKED, OK, Peer, Server, answers, once, settled
 
 from tidegate.engine.effects import UpstreamError
 from tidegate.upstream import Pool, Request, Timeouts
-from tidegate.upstream import pool as pool_module
+from tidegate.upstream import http as http_module
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ async def test_a_post_is_not_repeated_once_the_answer_has_begun(pool: Pool) -> N
 async def test_a_late_close_may_mean_the_post_was_at_work_so_only_idempotent_methods_are_repeated(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, method: str, connections: int
 ) -> None:
-    monkeypatch.setattr(pool_module, "STALE_SECONDS", 0.05)
+    monkeypatch.setattr(http_module, "STALE_SECONDS", 0.05)
 
     async def script(peer: Peer) -> None:
         await peer.request()

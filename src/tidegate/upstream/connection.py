@@ -10,16 +10,12 @@ from collections.abc import Callable
 from typing import cast
 
 from tidegate.engine.effects import UpstreamError
+from tidegate.upstream import faults
 from tidegate.upstream.framing import Answers, Broken
 from tidegate.upstream.response import Response
 
 HIGH_WATER = 256 * 1024
-"""Bytes of a body that may wait for their reader before the upstream is paused; one more read may come on
-top."""
-
-
-class ClosedEarly(UpstreamError):
-    """The upstream closed the connection before any byte of its answer."""
+"""Bytes of a body that may wait for their reader before the upstream is paused; one more read may come on top."""
 
 
 class Connection(asyncio.Protocol):
@@ -70,7 +66,7 @@ class Connection(asyncio.Protocol):
     def abort(self, reason: UpstreamError | None = None) -> None:
         """Closes at once. A response in progress ends with `reason`."""
         if not self.closed:
-            self._close(reason or UpstreamError(f"The request to {self.peer} was abandoned."))
+            self._close(reason or faults.abandoned(self.peer))
 
     def replace_transport(self, transport: asyncio.Transport) -> None:
         """TLS was put on top."""
@@ -141,7 +137,7 @@ class Connection(asyncio.Protocol):
         if answers.pieces:
             self._deliver(response, answers)
         if fault is not None:
-            self._close(UpstreamError(f"{self.peer} {fault}. Check that the URL is that of the API."))
+            self._close(faults.broken(self.peer, fault))
         elif answers.complete:
             self._finish(response)
         elif response.status:
@@ -203,12 +199,9 @@ class Connection(asyncio.Protocol):
             self._close(None)
             response.ended()
         elif not self._answers.touched:
-            self._close(
-                ClosedEarly(f"{self.peer} closed the connection without an answer. Check whether it is running.")
-            )
+            self._close(faults.closed_early(self.peer))
         else:
-            where = "in the middle of its answer" if response.status else "within the headers of its answer"
-            self._close(UpstreamError(f"{self.peer} closed the connection {where}."))
+            self._close(faults.cut(self.peer, headed=bool(response.status)))
 
     def _close(self, error: UpstreamError | None) -> None:
         self.closed = True

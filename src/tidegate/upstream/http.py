@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tidegate.engine.effects import UpstreamError
+from tidegate.upstream.proxy import Proxy
 from tidegate.upstream.url import Address
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -17,9 +18,10 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 HEAD_LIMIT = 64 * 1024
 """Bytes of a response's head (1xx heads before it and trailers after it included)."""
 
-IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""RFC 9110 section 9.2.2."""
+STALE_SECONDS = 3.0
+"""A POST is sent again only where its kept connection was found closed within this time. See `may_repeat`."""
 
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110 section 9.2.2
 _BODY_EXPECTED = frozenset({"POST", "PUT", "PATCH"})
 _HOP_BY_HOP = frozenset(
     {
@@ -72,6 +74,30 @@ def hop_by_hop(headers: Headers) -> Headers:
         if len(name) == 10 and name.lower() == b"connection":
             dropped = dropped | {word.strip().lower() for word in value.split(b",")}
     return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def may_repeat(request: Request, seconds: float) -> bool:
+    """Whether to send a request again whose *kept* connection was closed, without a byte of an answer, after `seconds`.
+
+    An upstream closes idle connections when it likes; now and then that crosses a request, which it then never reads.
+    Such a request may go out once more, on a new connection, if its body can: it is bytes, or none. An idempotent one
+    always. A POST only where the close was found within `STALE_SECONDS` of the request, which is what tells an idle
+    close, already under way, from an upstream that fell over a POST while at work on it: that one may have had its
+    effect and is not repeated (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1). Never a second time, never on a new
+    connection.
+    """
+    replayable = request.body is None or isinstance(request.body, bytes)
+    return replayable and (seconds < STALE_SECONDS or request.method in _IDEMPOTENT)
+
+
+def chunk(piece: bytes) -> bytes:
+    """A piece of a chunked body; an empty one ends it."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+def proxy_headers(proxy: Proxy | None) -> Headers:
+    """What an http request through a proxy carries for it."""
+    return [(b"Proxy-Authorization", proxy.authorization)] if proxy is not None and proxy.authorization else []
 
 
 def write_head(request: Request, address: Address, extra: Headers, *, absolute: bool = False) -> bytes:

@@ -12,15 +12,15 @@ from collections.abc import AsyncIterable
 from dataclasses import dataclass
 
 from tidegate.engine.effects import UpstreamError
+from tidegate.upstream import faults
 from tidegate.upstream.connect import Connector
-from tidegate.upstream.connection import ClosedEarly, Connection
-from tidegate.upstream.http import IDEMPOTENT, Headers, Request, Timeouts, write_head
+from tidegate.upstream.connection import Connection
+from tidegate.upstream.http import Request, Timeouts, chunk, may_repeat, proxy_headers, write_head
 from tidegate.upstream.proxy import NO_PROXIES, Proxies, Proxy
 from tidegate.upstream.response import Response
 from tidegate.upstream.url import Address, parse
 
-STALE_SECONDS = 3.0
-"""A POST is sent again only where its kept connection was found closed within this time. See `Pool.send`."""
+__all__ = ["Counters", "Pool", "Response"]
 
 _SWEEP_SECONDS = 5.0
 _SMALL_BODY = 64 * 1024
@@ -91,12 +91,8 @@ class Pool:
     async def send(self, request: Request, timeouts: Timeouts | None = None) -> Response:
         """Sends a request and returns the answer as soon as its head is there. Any status is an answer.
 
-        A kept connection may have been closed by the upstream just before it was used. Then, and only then,
-        the request is sent a second time, on a new connection: no byte of an answer had come, the body can be
-        sent again, and either the method is idempotent or the connection was found closed within
-        `STALE_SECONDS` of the request. The last is what tells an idle close from an upstream that fell over a
-        POST while at work on it: such a POST may have had its effect, and is not repeated (RFC 9110 section
-        9.2.2, RFC 9112 section 9.3.1).
+        A request that met a kept connection which the upstream had just closed is sent once more, on a new one:
+        `may_repeat` has the rule.
 
         Raises `UpstreamError` (status 504 for a timeout). Cancellation, at any point, closes the connection.
         """
@@ -108,10 +104,8 @@ class Pool:
         started = loop.time()
         try:
             return await self._exchange(connection, route, address, request, timeouts)
-        except ClosedEarly:
-            quick = loop.time() - started < STALE_SECONDS
-            replayable = request.body is None or isinstance(request.body, bytes)
-            if not (connection.reused and replayable and (quick or request.method in IDEMPOTENT)):
+        except faults.ClosedEarly:
+            if not connection.reused or not may_repeat(request, loop.time() - started):
                 raise
         connection = await self._obtain(route, timeouts, fresh=True)
         return await self._exchange(connection, route, address, request, timeouts)
@@ -124,7 +118,7 @@ class Pool:
         for route in self._routes.values():
             for turn in route.waiting:
                 if not turn.done():
-                    turn.set_exception(_closed_pool())
+                    turn.set_exception(faults.shutting_down())
         for connection in list(self._connections):
             connection.abort(UpstreamError("The gateway is shutting down."))
         await asyncio.sleep(0)  # the loop closes the sockets in its next round
@@ -137,7 +131,7 @@ class Pool:
         response = connection.begin(request.method, timeouts.read)
         try:
             through = route.proxy if address.scheme == "http" else None
-            head = write_head(request, address, _proxy_headers(through), absolute=through is not None)
+            head = write_head(request, address, proxy_headers(through), absolute=through is not None)
             body = request.body
             if body is None:
                 connection.write(head)
@@ -187,7 +181,7 @@ class Pool:
                 handed.abort()
             elif not handed.closed:
                 return self._use_again(handed)
-        raise _closed_pool()
+        raise faults.shutting_down()
 
     def _use_again(self, connection: Connection) -> Connection:
         connection.reused = True
@@ -215,7 +209,7 @@ class Pool:
         self.opened += 1
         if self._closed:
             opened.abort()
-            raise _closed_pool()
+            raise faults.shutting_down()
         return opened
 
     async def _wait_turn(self, route: _Route, seconds: float) -> Connection | None:
@@ -290,14 +284,6 @@ class Pool:
             self._sweep_later()
 
 
-def _closed_pool() -> UpstreamError:
-    return UpstreamError("The gateway is shutting down and sends no more requests.")
-
-
-def _proxy_headers(proxy: Proxy | None) -> Headers:
-    return [(b"Proxy-Authorization", proxy.authorization)] if proxy is not None and proxy.authorization else []
-
-
 def _write_whole(connection: Connection, head: bytes, body: bytes) -> None:
     if len(body) <= _SMALL_BODY:  # one packet, one system call
         connection.write(head + body)
@@ -316,11 +302,11 @@ async def _write_stream(
             return
         sent += len(piece)
         if length is not None and sent > length:
-            raise UpstreamError("The request's body is longer than its Content-Length.")
+            raise faults.body_length(longer=True)
         if piece:
-            connection.write(piece if length is not None else b"%x\r\n%b\r\n" % (len(piece), piece))
+            connection.write(piece if length is not None else chunk(piece))
             await response.drain(connection, seconds)
     if length is not None and sent < length and not response.stop_sending:
-        raise UpstreamError("The request's body ended before its Content-Length.")
+        raise faults.body_length(longer=False)
     if length is None:
         connection.write(b"0\r\n\r\n")

@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tidegate.engine.effects import UpstreamError
+from tidegate.upstream import faults
 from tidegate.upstream.http import Headers
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Response:
                 return b""
             if self._error is not None:
                 raise self._error
-            await self._wait(self._read_seconds, "sent nothing more of its answer")
+            await self._wait(self._read_seconds, faults.SENT_NOTHING)
         pieces = self._pieces
         piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._pieces = []
@@ -78,7 +79,7 @@ class Response:
             too_long = size > limit
         if too_long:
             await self.close()
-            raise UpstreamError(f"The upstream's answer is longer than {limit} bytes.")
+            raise faults.too_long(limit)
         return b"".join(pieces)
 
     async def close(self) -> None:
@@ -98,12 +99,12 @@ class Response:
         while not self.status:
             if self._error is not None:
                 raise self._error
-            await self._wait(seconds, "did not begin its answer")
+            await self._wait(seconds, faults.BEGAN_NOT)
 
     async def drain(self, connection: Connection, seconds: float) -> None:
         """Waits until the upstream has taken enough of a streamed body. For the pool."""
         while connection.write_paused and not self.stop_sending:
-            await self._wait(seconds, "took nothing more of the request")
+            await self._wait(seconds, faults.TOOK_NOTHING)
 
     @property
     def stop_sending(self) -> bool:
@@ -125,13 +126,7 @@ class Response:
         finally:
             self._waiter = None
         if not in_time and self._connection is not None:
-            self._connection.abort(
-                UpstreamError(
-                    f"{connection.peer} {failure} within {seconds:g} seconds. "
-                    "Check whether it is overloaded, or raise the timeout.",
-                    status=504,
-                )
-            )
+            connection.abort(faults.timed_out(connection.peer, failure, seconds))
 
     def wake(self, in_time: bool = True) -> None:
         """Tells the waiting task that there is news. For the connection."""
