@@ -30,12 +30,14 @@ from tidegate.engine.request import Kit, Request
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import History, View, applicable, plain, read_history, replaced
 from tidegate.overflow.verdict import Refusal, Verdict
-from tidegate.wire.conversation import UnreadableBody
 
 Life: TypeAlias = Generator[Effect, object, None]
 
 DEEP = 10
 """Of a size that was refused twice by an unknown window: the share that the last try aims for."""
+
+SCANT = 256
+"""Output tokens: no provider's own cap on answers is as low."""
 
 TRANSIENT = frozenset({"rate_limit", "quota", "auth", "server"})
 """Refusals that say nothing of the request itself: the newest one is what the client should see."""
@@ -71,7 +73,7 @@ def _begin(request: Request, kit: Kit) -> tuple[_Story | None, str]:
         return None, "empty"
     try:
         history = read_history(conversation, request.tenant, kit.hasher, kit.ledger)
-    except UnreadableBody:
+    except ValueError:  # no object, or nothing that JSON allows
         return None, "unreadable_item"
     if any(entry.facts.opaque or entry.facts.reference for entry in history.entries):
         return None, "opaque_history"
@@ -268,8 +270,11 @@ class _Story:
     def _learn(self, view: View, finish: Finish) -> Life:
         target, history = self.request.target, self.history
         tokens = finish.usage.input_tokens if finish.usage else 0
-        if finish.finish == "window":
+        if finish.finish == "window" or self._ran_out(finish):
             # Cut because the window ran out: whatever was reported, the next turn must be smaller.
+            if target.window is None and finish.usage:
+                full = tokens + finish.usage.output_tokens
+                self.kit.windows.filled(target.endpoint, target.model, full, now=self.request.now)
             tokens = max(tokens, self.sizing.limits().window or 0, self.sizing.measured(view).tokens)
         elif tokens:
             self.kit.windows.succeeded(target.endpoint, target.model, tokens, now=self.request.now)
@@ -287,6 +292,13 @@ class _Story:
                     input_tokens=tokens,
                 )
             )
+
+    def _ran_out(self, finish: Finish) -> bool:
+        """Whether an answer that was cut by length was cut by the window: far below the length it was allowed."""
+        asked = self.request.conversation.output_limit
+        if finish.finish != "length" or finish.usage is None or not asked:
+            return False
+        return finish.usage.output_tokens < min(SCANT, asked // 4)
 
     def _save(self, record: Checkpoint | Report) -> Life:
         try:

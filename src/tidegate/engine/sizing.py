@@ -33,7 +33,7 @@ class Sizing:
         """Window, threshold and target, as far as they are known by now: a window learned from a refusal is below the
         one in the tables."""
         target = self.request.target
-        learned = self.kit.windows.limit(target.endpoint, target.model)
+        learned = self.kit.windows.limit(target.endpoint, target.model, now=self.request.now)
         known = [size for size in (target.window, learned) if size is not None]
         return budget(
             self.kit.policy,
