@@ -12,9 +12,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tidegate.wire import ANSWERS
+from tidegate.wire.conversation import Answer, DialectName
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
 START_SECONDS = 60.0
@@ -113,7 +116,44 @@ def _answered(request: urllib.request.Request) -> Answered:
 def turn(
     dialect: str, history: Sequence[Mapping[str, Any]], *, stream: bool = False, limit: int = 128
 ) -> dict[str, Any]:
-    """Body of a request with this history: messages with a role and a text, in the shape all three APIs take."""
+    """Body of a request with these items."""
     limits = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
     items = "input" if dialect == "responses" else "messages"
-    return {"model": "local", items: list(history), limits[dialect]: limit, "stream": stream}
+    # Agents ask for the usage of a stream; the other two APIs tell it unasked.
+    usage = {"stream_options": {"include_usage": True}} if stream and dialect == "chat" else {}
+    return {"model": "local", items: list(history), limits[dialect]: limit, "stream": stream, **usage}
+
+
+def said(dialect: str, role: str, text: str) -> dict[str, Any]:
+    """A message as a client sends it again."""
+    if dialect == "responses" and role == "assistant":
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        return {"type": "message", "role": role, "content": content, "status": "completed"}
+    return {"role": role, "content": text}
+
+
+@dataclass
+class Chat:
+    """A client that keeps the whole conversation and sends it again each turn, as agents do."""
+
+    base: str
+    dialect: DialectName
+    stream: bool = False
+    limit: int = 128
+    history: list[dict[str, Any]] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    """What the gateway's header said of every turn."""
+
+    def ask(self, text: str) -> Answered:
+        """One turn; its answer joins the history if it is one."""
+        self.history.append(said(self.dialect, "user", text))
+        body = turn(self.dialect, self.history, stream=self.stream, limit=self.limit)
+        answered = post(self.base + PATHS[self.dialect], body)
+        self.actions.append(answered.headers.get("x-tidegate-action", ""))
+        if answered.status == 200:
+            self.history.append(said(self.dialect, "assistant", self.read(answered).text))
+        return answered
+
+    def read(self, answered: Answered) -> Answer:
+        """An answer as text, finish and usage."""
+        return ANSWERS[self.dialect].read_answer(answered.body)

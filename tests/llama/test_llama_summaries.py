@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from llama_process import PATHS, post, turn
+from llama_process import PATHS, post, said, turn
 from tiny_models import RECITED
 
 from tidegate.compactors.strategy import Reply, Span, Summary
@@ -23,7 +23,7 @@ RATIO = 1.6
 
 def span_of(dialect: DialectName, turns: int, window: int | None, ratio: float = 1.0) -> Span:
     items = [
-        {"role": "assistant" if n % 2 else "user", "content": f"Turn {n}: " + "read the files of the cart again; " * 12}
+        said(dialect, "assistant" if n % 2 else "user", f"Turn {n}: " + "read the files of the cart again; " * 12)
         for n in range(turns)
     ]
     conversation = REQUESTS[dialect].read(json.dumps(turn(dialect, items)).encode())
