@@ -16,7 +16,8 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from tidegate.overflow.rules import BadRule, Rules, RulesFile, check
+from tidegate.overflow.pattern import BadRule
+from tidegate.overflow.rules import Rules, RulesFile, check
 from tidegate.provider_file import (
     Auth,
     Data,
@@ -134,10 +135,8 @@ def load(overlay: Path | None = None, overrides: Mapping[str, Mapping[str, Any]]
         name: _validated(Provider, {"name": name, "title": name, **table}, origin[name])
         for name, table in tables.items()
     }
-    for name, source, table in given:
-        name = table.get("name", name)
-        own = shared.refusals if name == SHARED else providers[name].refusals
-        _check_rules(own[: len(table.get("refusals", ()))], source, shared)
+    for name, rules in _own_rules(given, providers, shared).items():
+        _check_rules(rules, origin[name], shared)
     return Catalogue(providers, shared)
 
 
@@ -194,6 +193,21 @@ def _validated(shape: type[Shape], table: Mapping[str, Any], source: str) -> Sha
         return shape.model_validate(table)
     except ValidationError as error:
         _explain(error, shape, source)
+
+
+def _own_rules(
+    given: Sequence[tuple[str, str, Mapping[str, Any]]], providers: Mapping[str, Provider], shared: SharedRules
+) -> dict[str, tuple[Refusal, ...]]:
+    """The user's rules by provider: they stand before the built-in ones."""
+    counts: dict[str, int] = {}
+    for stem, _, table in given:
+        name = table.get("name", stem)
+        counts[name] = counts.get(name, 0) + len(table.get("refusals", ()))
+    return {
+        name: (shared.refusals if name == SHARED else providers[name].refusals)[:count]
+        for name, count in counts.items()
+        if count
+    }
 
 
 def _explain(error: ValidationError, shape: type[Data], source: str) -> NoReturn:

@@ -1,7 +1,7 @@
 """Finds what a refusal says under whatever wraps it: codes, types, inner statuses, texts, and fields with numbers.
 
 Knows the places where gateways and providers put an error, and where they echo the request; judges nothing. Called by
-`classify`. Bounded: a body is parsed whole, then at most 400 nodes, 8 levels and 48 KiB of text are looked at.
+`classify`. Bounded: a body is parsed whole, then at most 400 nodes, 24 levels and 48 KiB of text are looked at.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
@@ -20,8 +21,9 @@ MAX_BODY = 8 * 1024 * 1024
 """Bytes of a body that are parsed; of a longer one only the beginning is read, as text."""
 MAX_TEXT = 48 * 1024
 """Characters of all texts together that are judged."""
-MAX_DEPTH = 8
+MAX_DEPTH = 24
 MAX_NODES = 400
+MAX_KEYS = 200
 _MAX_EMBEDDED = 4
 """How many `{` of a text are tried as the beginning of JSON."""
 
@@ -71,10 +73,10 @@ _ECHOES = frozenset(
 _WRAPPER = re.compile(
     r"err|detail|cause|response|resp\b|metadata|raw|upstream|inner|exception|fault|failure|result|data|body|choices|original|incomplete|feedback|candidates|event"
 )
-_ECHOED = re.compile(
-    r"invalid user message=|input_value=|'input':|\"input\":|failed_generation|received model group=|"
-    r"\bmodel=\S+ context_window_fallbacks|available model group fallbacks|set 'context_window_fallback"
-)
+_ECHOED = (
+    "invalid user message=", "input_value=", "'input':", '"input":', "failed_generation", "received model group=",
+    "context_window_fallbacks=", "available model group fallbacks", "set 'context_window_fallback",
+)  # fmt: skip
 """Where, in a text, an echo of the request or a gateway's own trailer begins."""
 _LABEL = re.compile(r"\[([a-z_]{4,60}|\d{3,6})\]")
 _CLASS = re.compile(r"\b([a-z]+(?:error|exception))\b")
@@ -186,7 +188,7 @@ def _read(value: JsonValue, seen: _Seen, depth: int) -> None:
 
 
 def _read_object(value: JsonObject, seen: _Seen, depth: int) -> None:
-    for key, inner in value.items():
+    for key, inner in islice(value.items(), MAX_KEYS):
         name = key.lower()
         if name in _ECHOES:
             continue
@@ -289,19 +291,22 @@ def _embedded(text: str) -> tuple[str, JsonValue]:
 
 
 def _without_echo(text: str) -> str:
-    echo = _ECHOED.search(text.lower())
-    return text[: echo.start()] if echo else text
+    lowered = text.lower()
+    starts = [start for marker in _ECHOED if (start := lowered.find(marker)) >= 0]
+    return text[: min(starts)] if starts else text
 
 
 def _read_labels(text: str, seen: _Seen) -> None:
     """Codes, error classes and statuses that gateways write into the text: `[1261]`, `litellm.RateLimitError: 400`."""
     head = text[:300]
-    for label in _LABEL.findall(head):
-        if label.isdigit():
-            _read_number(int(label), seen)
-        else:
-            seen.codes.append(label)
-    seen.types.extend(_CLASS.findall(head))
+    if "[" in head:
+        for label in _LABEL.findall(head):
+            if label.isdigit():
+                _read_number(int(label), seen)
+            else:
+                seen.codes.append(label)
+    if "error" in head or "exception" in head:
+        seen.types.extend(_CLASS.findall(head))
     status = _LEADING_STATUS.search(head)
     if status:
         seen.statuses.append(int(status[1]))

@@ -56,6 +56,8 @@ class Verdict:
     window: int | None = None
     input_limit: int | None = None
     output_requested: int | None = None
+    output_limit: int | None = None
+    """Of an `output_limit`: the largest output limit that would be accepted, where the numbers tell."""
     retry_after: float | None = None
     admission: bool = False
     """A rate refusal whose single request is larger than the whole allowance: waiting can't help."""

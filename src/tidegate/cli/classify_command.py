@@ -1,0 +1,104 @@
+"""`tidegate classify`: what a provider's refusal means, on what evidence, and what would be done about it.
+
+Knows how to explain a verdict, not how to reach one (`overflow`). Called by the command line's root group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from tidegate.cli.providers_command import catalogue
+from tidegate.overflow import Action, Refusal, Sent, Verdict
+from tidegate.overflow import classify as judge
+from tidegate.providers import ProviderError
+
+_DONE: dict[Action, str] = {
+    "compact": "compact the conversation and send it again",
+    "clamp_output": "lower the output limit and send the same conversation again",
+    "shrink_bytes": "the request is too large in bytes; fewer tokens alone do not help, so it is passed on",
+    "drop_artifact": "drop the compaction artifact and send the client's own history once more",
+    "wait": "pass it on; the client's own retry waits",
+    "none": "pass it on as it is",
+}
+
+
+@click.command()
+@click.argument("body", required=False)
+@click.option(
+    "--status", type=click.IntRange(100, 599), default=400, show_default=True, help="HTTP status it came with."
+)
+@click.option("--provider", default="generic", show_default=True, help="Whose refusal it is.")
+@click.option("--in-stream", is_flag=True, help="It is an event of a stream that began with 200.")
+@click.option("--sent-tokens", type=click.IntRange(min=0), help="Size of the refused request, in tokens.")
+@click.option("--window", type=click.IntRange(min=1), help="The model's window, in tokens.")
+@click.option("--output-limit", type=int, help="Output limit of the refused request, in tokens.")
+@click.option("--json", "as_json", is_flag=True, help="The verdict as one JSON object.")
+@click.pass_context
+def classify(
+    ctx: click.Context,
+    body: str | None,
+    status: int,
+    provider: str,
+    in_stream: bool,
+    sent_tokens: int | None,
+    window: int | None,
+    output_limit: int | None,
+    as_json: bool,
+) -> None:
+    """Say what a refusal means. BODY is the error's body; without it, standard input is read.
+
+    \b
+    Examples:
+      tidegate classify 'prompt is too long: 213462 tokens > 200000 maximum'
+      curl -s ... | tidegate classify --provider vllm
+      tidegate classify --status 413 --sent-tokens 900 --window 128000 '' --json
+    """
+    if body is None:
+        if sys.stdin.isatty():
+            raise click.UsageError("give the error's body as an argument or on standard input")
+        body = sys.stdin.buffer.read().decode("utf-8", "replace")
+    known = catalogue(ctx)
+    try:
+        known.get(provider)
+    except ProviderError as error:
+        raise click.BadParameter(str(error), param_hint="--provider") from None
+    verdict = judge(
+        Refusal(200 if in_stream else status, body, in_stream=in_stream),
+        known.rules(provider),
+        sent=Sent(tokens=sent_tokens, window=window, output_limit=output_limit),
+    )
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(verdict), indent=2, ensure_ascii=False))
+    else:
+        _explain(verdict)
+
+
+def _explain(verdict: Verdict) -> None:
+    console = Console(highlight=False)
+    sure = "certain" if verdict.certain else "not certain"
+    console.print(f"[bold]{verdict.kind}[/bold] ({sure}): {_DONE[verdict.action]}")
+    evidence = verdict.evidence
+    console.print(f"rule       {evidence.rule} in {evidence.source}")
+    if evidence.matched:
+        console.print(f"words      {escape(evidence.matched)}")
+    for label, value in (
+        ("input", verdict.input_tokens),
+        ("window", verdict.window),
+        ("limit", verdict.input_limit),
+        ("asked", verdict.output_requested),
+        ("would fit", verdict.output_limit),
+    ):
+        if value is not None:
+            console.print(f"{label:<10} {value:,} tokens")
+    if verdict.retry_after is not None:
+        console.print(f"wait       {verdict.retry_after:g} s")
+    if verdict.admission:
+        console.print("admission  one request is above the whole allowance: waiting can't help")
+    if verdict.runner_up:
+        console.print(f"runner-up  {verdict.runner_up}")

@@ -1,0 +1,294 @@
+"""Judges a refusal: what it means, on what evidence, and what would help.
+
+Knows the order of evidence; not the words (the rules have them), nor where they are wrapped (`unwrap`). Pure. Called by
+the engine, the simulator's tests and `tidegate classify`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tidegate.overflow.numbers import Numbers, Weighed, gather, near_window, weigh
+from tidegate.overflow.pattern import first_of
+from tidegate.overflow.rules import Match, Rules, RuleSpec
+from tidegate.overflow.sizes import sizes
+from tidegate.overflow.unwrap import Said, unwrap
+from tidegate.overflow.verdict import Action, Evidence, Kind, Refusal, Sent, Verdict
+
+ACTIONS: Mapping[Kind, Action] = {
+    "overflow": "compact",
+    "output_limit": "clamp_output",
+    "payload_bytes": "shrink_bytes",
+    "rate_limit": "wait",
+    "stale_artifact": "drop_artifact",
+}
+"""What helps, by kind; nothing does for the others."""
+
+_BY_STATUS: Mapping[int, Kind] = {
+    401: "auth", 402: "quota", 403: "auth", 408: "server", 413: "payload_bytes", 424: "server", 429: "rate_limit",
+    499: "server",
+}  # fmt: skip
+_SERVER_TYPES = frozenset({"server_error", "api_error", "internal_server_error", "timeout_error", "error"})
+_NOT_BY_WORDS = frozenset({401, 402, 403, 429})
+"""Statuses whose words are never an overflow, unless a rule names the status (or a code says so)."""
+_BARE = frozenset({400, 413, 422})
+"""Statuses whose empty answer is decided by what was sent."""
+_MANY_BYTES = 20_000_000
+
+_FINISHES: Mapping[str, Kind] = {
+    "model_context_window_exceeded": "truncated_output", "length": "truncated_output", "max_tokens": "truncated_output",
+    "max_output_tokens": "truncated_output", "network_error": "truncated_output", "content_filter": "filter",
+    "sensitive": "filter", "safety": "filter", "prohibited_content": "filter", "refusal": "filter", "error": "server",
+}  # fmt: skip
+"""Why an answer ended, where it is no ordinary end."""
+
+_SENTENCE = re.compile(r"[.!?;] |[\n。；！]")
+_OUTPUT = re.compile(r"output|completion|max_tokens|generat")
+_INPUT = re.compile(r"prompt|input|context|messages|conversation|window")
+_ABOUT_SIZE = re.compile(r"token|length|too long|longer|长")
+_WAIT = re.compile(
+    r"(?:try again|retry|reset|wait|retrying)[a-z ]{0,12} (?:in|after|at least)? ?~?"
+    r"(?:(\d{1,3}) ?h(?:r|ours?)? ?)?(?:(\d{1,4}) ?m(?:in|inutes?)? ?)?(?:(\d{1,6}(?:\.\d{1,12})?) ?s)?"
+)
+
+
+def classify(refusal: Refusal, rules: Rules | None = None, *, sent: Sent | None = None) -> Verdict:
+    """What a refusal means and what helps. Never raises, on any bytes.
+
+    `rules` come from the provider files (`tidegate.providers.load().rules(name)`); without them only the status and the
+    way an answer ended are judged. `sent` is what is known of the request, and decides where the body can't.
+
+    Order: structured codes, then types with their status, then the provider's own patterns, the shared ones and other
+    providers'; then two of three of subject, relation and bound; then the status, with what was sent. Counter-evidence
+    turns a rule off; numbers decide between a prompt that does not fit and an output that does not.
+    """
+    try:
+        return _judge(refusal, rules or Rules(), sent)
+    except Exception:  # a rule or a body of a kind nobody thought of must not fail the request
+        kind = _by_status(refusal.status or 400)
+        return Verdict(kind, ACTIONS.get(kind, "none"), certain=False, evidence=Evidence("unreadable", "classify"))
+
+
+def _judge(refusal: Refusal, rules: Rules, sent: Sent | None) -> Verdict:
+    said = unwrap(refusal)
+    if not said.error:
+        return _of_answer(said, sent)
+    text = said.text
+    if refusal.status == 401:
+        return _plain("auth", "status-401", certain=True)
+    match, runner_up = _decide(said, text, rules)
+    if match is None:
+        return _of_status(refusal, said, text, sent)
+    if match.rule.kind == "overflow":
+        return _of_overflow(match, said, text, rules, sent, runner_up)
+    return _of_other(match, refusal, said, text, runner_up)
+
+
+def _decide(said: Said, text: str, rules: Rules) -> tuple[Match | None, Kind | None]:
+    """The rule that decides, and the kind that comes second."""
+    match = rules.by_code(said, text) or rules.by_type(said, text)
+    if match is not None:
+        return match, None
+    first: Match | None = None
+    for found in rules.by_pattern(said, text):
+        if found.rule.kind == "overflow" and _words_barred(said, found.rule):
+            continue
+        if first is None:
+            first = found
+        elif found.rule.kind != first.rule.kind:
+            return first, found.rule.kind
+    if first is not None:
+        return first, None
+    return _two_of_three(said, text, rules), None
+
+
+def _words_barred(said: Said, rule: RuleSpec | None = None) -> bool:
+    barred = _NOT_BY_WORDS.intersection(said.statuses)
+    return bool(barred) and not (rule and barred <= set(rule.status))
+
+
+def _two_of_three(said: Said, text: str, rules: Rules) -> Match | None:
+    """A sentence in which something exceeds a context's bound, or a prompt is too long, with nothing against it."""
+    parts = rules.evidence
+    stated = sizes(text)
+    if not (stated or first_of(parts["relation"], text)) or _words_barred(said):
+        return None
+    if not (first_of(parts["bound"], text) or first_of(parts["subject"], text)) or rules.generic_counter(text):
+        return None
+    if 404 in said.statuses and not stated:
+        return None
+    for sentence in _SENTENCE.split(text)[:60]:
+        words = _evidence(sentence[:400], rules)
+        if words:
+            return Match(_GENERIC, words, stated)
+    if stated and _ABOUT_SIZE.search(text) and first_of(parts["bound"], text):
+        return Match(_GENERIC, "stated sizes", stated)
+    return None
+
+
+def _evidence(sentence: str, rules: Rules) -> str:
+    """The words of a sentence that make two of three, or nothing."""
+    relation = first_of(rules.evidence["relation"], sentence)
+    if not relation and sizes(sentence):
+        relation = "stated sizes"
+    if not relation or (_OUTPUT.search(sentence) and not _INPUT.search(sentence)):
+        return ""
+    bound = first_of(rules.evidence["bound"], sentence)
+    if not bound and _ABOUT_SIZE.search(sentence):
+        bound = first_of(rules.evidence["subject"], sentence)
+    return f"{bound} … {relation}" if bound else ""
+
+
+_GENERIC = RuleSpec(file="_shared.toml", id="two-of-three", kind="overflow", certain=False)
+
+
+def _of_overflow(
+    match: Match, said: Said, text: str, rules: Rules, sent: Sent | None, runner_up: Kind | None
+) -> Verdict:
+    read = match.numbers
+    if not read and any(character.isdigit() for character in text):
+        other = rules.numbers(text)
+        read = other.numbers if other else {}
+    numbers = gather(read, said.numbers)
+    weighed = weigh(numbers, sent, certain=match.rule.certain)
+    if match.rule is _GENERIC:
+        weighed = Weighed(weighed.kind, certain=bool(numbers.bound) and weighed.certain, room=weighed.room)
+    second = runner_up or ("overflow" if weighed.kind == "output_limit" else None)
+    return _verdict(match, weighed.kind, numbers, certain=weighed.certain, room=weighed.room, runner_up=second)
+
+
+def _of_other(match: Match, refusal: Refusal, said: Said, text: str, runner_up: Kind | None) -> Verdict:
+    kind = match.rule.kind
+    numbers = Numbers(**match.numbers) if set(match.numbers) <= set(Numbers.__slots__) else Numbers()
+    if kind not in ("rate_limit", "quota", "server"):
+        return _verdict(match, kind, numbers, certain=match.rule.certain, room=numbers.cap, runner_up=runner_up)
+    return _verdict(
+        match,
+        kind,
+        Numbers(),
+        certain=match.rule.certain,
+        runner_up=runner_up,
+        retry_after=_retry_after(refusal, said, text),
+        admission=kind == "rate_limit" and _over_allowance(text),
+    )
+
+
+def _verdict(
+    match: Match,
+    kind: Kind,
+    numbers: Numbers,
+    *,
+    certain: bool,
+    room: int | None = None,
+    runner_up: Kind | None = None,
+    retry_after: float | None = None,
+    admission: bool = False,
+) -> Verdict:
+    return Verdict(
+        kind=kind,
+        action=match.rule.action or ACTIONS.get(kind, "none"),
+        certain=certain,
+        evidence=Evidence(match.rule.id, match.rule.file, match.words[:120]),
+        input_tokens=numbers.input,
+        window=numbers.window,
+        input_limit=numbers.limit,
+        output_requested=numbers.output,
+        output_limit=room,
+        retry_after=retry_after,
+        admission=admission,
+        runner_up=runner_up if runner_up != kind else None,
+    )
+
+
+def _of_status(refusal: Refusal, said: Said, text: str, sent: Sent | None) -> Verdict:
+    """No rule holds: the status decides, and what was sent where a bare answer could mean the window."""
+    status = said.statuses[0] if said.statuses else 400
+    inner = said.statuses[-1] if said.statuses else 400
+    silent = len(text) < 30
+    bare = status in _BARE or (status >= 500 and "bad request" in text)
+    if bare and silent and near_window(sent):
+        return _plain("overflow", f"bare-{status}", certain=False, runner_up=_by_status(status))
+    kind = _by_status(status if status >= 400 else inner)
+    if kind in ("payload_bytes", "other_4xx") and _SERVER_TYPES.intersection(said.types) and not silent:
+        kind = "server" if status in (200, 413) else kind
+    if bare and silent and sent and (sent.bytes or 0) > _MANY_BYTES:
+        kind = "payload_bytes"
+    return Verdict(
+        kind,
+        ACTIONS.get(kind, "none"),
+        certain=status not in _BARE,
+        evidence=Evidence(f"status-{status}", "classify"),
+        retry_after=_retry_after(refusal, said, text),
+    )
+
+
+def _of_answer(said: Said, sent: Sent | None) -> Verdict:
+    """No error at all: an answer that was cut, or whose input was, or nothing out of order."""
+    ended = said.finish if said.finish in _FINISHES else next((c for c in said.codes if c in _FINISHES), "")
+    prompt = _usage(said, "prompt_tokens", "promptTokenCount", "prompt_eval_count") or _input(said)
+    output = _usage(said, "completion_tokens", "output_tokens", "candidatesTokenCount", "eval_count")
+    window = sent.window if sent else None
+    if not said.finish and not said.usage and not ended and near_window(sent):
+        return _plain("overflow", "empty-answer", certain=False)
+    if ended == "model_context_window_exceeded" and not output:
+        return _plain("overflow", "window-exceeded-unanswered", certain=False, runner_up="truncated_output")
+    if ended == "length" and window and prompt and output == 0 and prompt >= 0.99 * window:
+        return _plain("overflow", "length-without-output", certain=False, runner_up="truncated_output")
+    if ended:
+        return _plain(_FINISHES[ended], f"finish-{ended}", certain=True)
+    if prompt and window and prompt + (output or 0) >= window:
+        return _plain("truncated_output", "usage-fills-window", certain=True)
+    if prompt and sent and sent.tokens and prompt < 0.7 * sent.tokens:
+        return _plain("truncated_output", "input-cut-in-silence", certain=False)
+    return _plain("other_4xx", "no-error", certain=False)
+
+
+def _plain(kind: Kind, rule: str, *, certain: bool, runner_up: Kind | None = None) -> Verdict:
+    action = "none" if kind == "truncated_output" else ACTIONS.get(kind, "none")
+    return Verdict(kind, action, certain=certain, evidence=Evidence(rule, "classify"), runner_up=runner_up)
+
+
+def _by_status(status: int) -> Kind:
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return "server" if status >= 500 or status < 400 else "other_4xx"
+
+
+def _usage(said: Said, *names: str) -> int | None:
+    return next((said.usage[name] for name in names if name in said.usage), None)
+
+
+def _input(said: Said) -> int | None:
+    """Input tokens, cache reads and writes included, which Anthropic counts apart."""
+    read = _usage(said, "input_tokens")
+    if read is None:
+        return None
+    return read + said.usage.get("cache_read_input_tokens", 0) + said.usage.get("cache_creation_input_tokens", 0)
+
+
+def _over_allowance(text: str) -> bool:
+    """One request above the whole allowance: `Limit 8000, Requested 32979`."""
+    found = _ALLOWANCE.search(text)
+    return found is not None and int(found[2].replace(",", "")) > int(found[1].replace(",", ""))
+
+
+_ALLOWANCE = re.compile(r"limit:? (\d[\d,]{0,14}),(?: used:? \d[\d,]{0,14},)? requested:? ~?(\d[\d,]{0,14})")
+
+
+def _retry_after(refusal: Refusal, said: Said, text: str) -> float | None:
+    """Seconds to wait, from headers, fields or words."""
+    headers = {name.lower(): value for name, value in (refusal.headers or {}).items()}
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return float(headers[name]) * unit
+        except (KeyError, ValueError):
+            continue
+    for name in ("resets_in_seconds", "retry_after", "retry_after_seconds"):
+        if name in said.numbers:
+            return float(said.numbers[name])
+    found = _WAIT.search(text[:4000])
+    if found and any(found.groups()):
+        hours, minutes, seconds = (float(part or 0) for part in found.groups())
+        return hours * 3600 + minutes * 60 + seconds
+    return None
