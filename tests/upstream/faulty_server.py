@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -167,4 +170,30 @@ async def settled(condition: Callable[[], bool], seconds: float = 3) -> None:
         if condition():
             return
         await asyncio.sleep(0.01)
+    raise AssertionError("did not happen")
+
+
+@contextlib.contextmanager
+def in_a_thread(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """The server for callers that block: its loop runs in a thread."""
+    server = Server(script, tls)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(5)
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)
+        loop.close()
+
+
+def settle(condition: Callable[[], bool], seconds: float = 3) -> None:
+    """`settled` for callers that block."""
+    for _ in range(int(seconds / 0.01)):
+        if condition():
+            return
+        time.sleep(0.01)
     raise AssertionError("did not happen")
