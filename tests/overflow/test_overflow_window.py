@@ -98,3 +98,14 @@ def test_what_one_request_left_for_its_prompt_is_not_the_models_limit() -> None:
     windows.learn(ENDPOINT, MODEL, judged, Sent(tokens=260_000))
     assert judged.input_limit is None
     assert windows.limit(ENDPOINT, MODEL) in (None, 202_752)
+
+
+def test_an_answer_that_filled_the_window_tells_its_size_where_nothing_smaller_is_known() -> None:
+    windows = Windows()
+    windows.filled(ENDPOINT, MODEL, 2_048)
+    assert windows.limit(ENDPOINT, MODEL) == 2_048
+    windows.filled(ENDPOINT, MODEL, 4_096)
+    assert windows.limit(ENDPOINT, MODEL) == 2_048
+    windows.succeeded(ENDPOINT, MODEL, 3_000)
+    windows.filled(ENDPOINT, MODEL, 2_500)
+    assert windows.limit(ENDPOINT, MODEL) is None
