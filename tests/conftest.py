@@ -3,5 +3,5 @@
 import sys
 from pathlib import Path
 
-for folder in ("engine", "drive"):
+for folder in ("engine", "drive", "gateway"):
     sys.path.insert(0, str(Path(__file__).parent / folder))

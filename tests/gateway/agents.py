@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,11 +39,25 @@ class Agent:
         self.base, self.model, self.stream, self.key = base, model, stream, key
         self.history: list[Json] = []
         self.turns: list[Turn] = []
+        self._clients: dict[str, Any] = {}
+
+    def client(self, kind: type[Any]) -> Any:
+        """One client of that kind for the whole session."""
+        made = self._clients.get(f"{kind.__name__} {self.base}")
+        if made is None:
+            base = self.base if self.api == "messages" else f"{self.base}/v1"
+            made = kind(base_url=base, api_key=self.key, max_retries=0)
+            self._clients[f"{kind.__name__} {self.base}"] = made
+        return made
 
     def user(self, text: str) -> Json:
         return {"role": "user", "content": text}
 
     def result(self, call: str, text: str) -> Json:
+        raise NotImplementedError
+
+    def invented(self, number: int) -> Turn:
+        """A turn that no model has made, in the shape of one: for a history that comes from elsewhere."""
         raise NotImplementedError
 
     def ask(self) -> Turn:
@@ -74,6 +88,11 @@ class Chat(Agent):
     def result(self, call: str, text: str) -> Json:
         return {"role": "tool", "tool_call_id": call, "content": text}
 
+    def invented(self, number: int) -> Turn:
+        function = {"name": "read_file", "arguments": json.dumps({"path": f"src/{number}.py"})}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        return Turn([{"role": "assistant", "content": None, "tool_calls": [call]}], [f"call_{number}"])
+
     def _turn(self, message: Any, headers: Any) -> Turn:
         made = [
             {"id": call.id, "type": "function",
@@ -86,30 +105,35 @@ class Chat(Agent):
         return Turn([item], [call["id"] for call in made], dict(headers))
 
     def ask(self) -> Turn:
-        client = openai.OpenAI(base_url=f"{self.base}/v1", api_key=self.key, max_retries=0)
-        with client:
-            if not self.stream:
-                raw = client.chat.completions.with_raw_response.create(**self.request())
-                return self.take(self._turn(raw.parse().choices[0].message, raw.headers))
-            with client.chat.completions.stream(**self.request()) as stream:
-                final = stream.get_final_completion()
-                return self.take(self._turn(final.choices[0].message, stream._response.headers))
+        completions = self.client(openai.OpenAI).chat.completions
+        if not self.stream:
+            raw = completions.with_raw_response.create(**self.request())
+            return self.take(self._turn(raw.parse().choices[0].message, raw.headers))
+        with completions.stream(**self.request()) as stream:
+            final = stream.get_final_completion()
+            return self.take(self._turn(final.choices[0].message, stream._response.headers))
 
     async def ask_async(self) -> Turn:
-        async with openai.AsyncOpenAI(base_url=f"{self.base}/v1", api_key=self.key, max_retries=0) as client:
-            if not self.stream:
-                raw = await client.chat.completions.with_raw_response.create(**self.request())
-                return self.take(self._turn(raw.parse().choices[0].message, raw.headers))
-            async with client.chat.completions.stream(**self.request()) as stream:
-                final = await stream.get_final_completion()
-                return self.take(self._turn(final.choices[0].message, stream._response.headers))
+        completions = self.client(openai.AsyncOpenAI).chat.completions
+        if not self.stream:
+            raw = await completions.with_raw_response.create(**self.request())
+            return self.take(self._turn(raw.parse().choices[0].message, raw.headers))
+        async with completions.stream(**self.request()) as stream:
+            final = await stream.get_final_completion()
+            return self.take(self._turn(final.choices[0].message, stream._response.headers))
 
 
 class Responses(Agent):
     api = "responses"
 
     def request(self) -> Json:
-        tool = {"type": "function", "name": "read_file", "description": "Read.", "parameters": PARAMETERS, "strict": False}
+        tool = {
+            "type": "function",
+            "name": "read_file",
+            "description": "Read.",
+            "parameters": PARAMETERS,
+            "strict": False,
+        }
         return {
             "model": self.model, "instructions": SYSTEM, "input": self.history, "tools": [tool], "store": False,
             "max_output_tokens": 400,
@@ -118,28 +142,36 @@ class Responses(Agent):
     def result(self, call: str, text: str) -> Json:
         return {"type": "function_call_output", "call_id": call, "output": text}
 
+    def invented(self, number: int) -> Turn:
+        arguments = json.dumps({"path": f"src/{number}.py"})
+        call = {"type": "function_call", "call_id": f"call_{number}", "name": "read_file", "arguments": arguments}
+        return Turn([call], [f"call_{number}"])
+
     def _turn(self, response: Any, headers: Any) -> Turn:
-        items = [json.loads(item.model_dump_json(exclude_none=True, exclude={"parsed_arguments"})) for item in response.output]
+        items = [
+            json.loads(item.model_dump_json(exclude_none=True, exclude={"parsed_arguments"}))
+            for item in response.output
+        ]
         for item in items:
             for part in item.get("content", []):
                 part.pop("parsed", None)
         return Turn(items, [item["call_id"] for item in items if item["type"] == "function_call"], dict(headers))
 
     def ask(self) -> Turn:
-        with openai.OpenAI(base_url=f"{self.base}/v1", api_key=self.key, max_retries=0) as client:
-            if not self.stream:
-                raw = client.responses.with_raw_response.create(**self.request())
-                return self.take(self._turn(raw.parse(), raw.headers))
-            with client.responses.stream(**self.request()) as stream:
-                return self.take(self._turn(stream.get_final_response(), stream._response.headers))
+        responses = self.client(openai.OpenAI).responses
+        if not self.stream:
+            raw = responses.with_raw_response.create(**self.request())
+            return self.take(self._turn(raw.parse(), raw.headers))
+        with responses.stream(**self.request()) as stream:
+            return self.take(self._turn(stream.get_final_response(), stream._response.headers))
 
     async def ask_async(self) -> Turn:
-        async with openai.AsyncOpenAI(base_url=f"{self.base}/v1", api_key=self.key, max_retries=0) as client:
-            if not self.stream:
-                raw = await client.responses.with_raw_response.create(**self.request())
-                return self.take(self._turn(raw.parse(), raw.headers))
-            async with client.responses.stream(**self.request()) as stream:
-                return self.take(self._turn(await stream.get_final_response(), stream._response.headers))
+        responses = self.client(openai.AsyncOpenAI).responses
+        if not self.stream:
+            raw = await responses.with_raw_response.create(**self.request())
+            return self.take(self._turn(raw.parse(), raw.headers))
+        async with responses.stream(**self.request()) as stream:
+            return self.take(self._turn(await stream.get_final_response(), stream._response.headers))
 
 
 class Messages(Agent):
@@ -154,26 +186,37 @@ class Messages(Agent):
         if blocks:
             self.history.append({"role": "user", "content": blocks})
 
+    def invented(self, number: int) -> Turn:
+        block = {
+            "type": "tool_use",
+            "id": f"toolu_{number}",
+            "name": "read_file",
+            "input": {"path": f"src/{number}.py"},
+        }
+        return Turn([{"role": "assistant", "content": [block]}], [f"toolu_{number}"])
+
     def _turn(self, message: Any, headers: Any) -> Turn:
-        blocks = [json.loads(block.model_dump_json(exclude_none=True, exclude={"parsed_output"})) for block in message.content]
+        blocks = [
+            json.loads(block.model_dump_json(exclude_none=True, exclude={"parsed_output"})) for block in message.content
+        ]
         item = {"role": "assistant", "content": blocks}
         return Turn([item], [block["id"] for block in blocks if block["type"] == "tool_use"], dict(headers))
 
     def ask(self) -> Turn:
-        with anthropic.Anthropic(base_url=self.base, api_key=self.key, max_retries=0) as client:
-            if not self.stream:
-                raw = client.messages.with_raw_response.create(**self.request())
-                return self.take(self._turn(raw.parse(), raw.headers))
-            with client.messages.stream(**self.request()) as stream:
-                return self.take(self._turn(stream.get_final_message(), stream.response.headers))
+        messages = self.client(anthropic.Anthropic).messages
+        if not self.stream:
+            raw = messages.with_raw_response.create(**self.request())
+            return self.take(self._turn(raw.parse(), raw.headers))
+        with messages.stream(**self.request()) as stream:
+            return self.take(self._turn(stream.get_final_message(), stream.response.headers))
 
     async def ask_async(self) -> Turn:
-        async with anthropic.AsyncAnthropic(base_url=self.base, api_key=self.key, max_retries=0) as client:
-            if not self.stream:
-                raw = await client.messages.with_raw_response.create(**self.request())
-                return self.take(self._turn(raw.parse(), raw.headers))
-            async with client.messages.stream(**self.request()) as stream:
-                return self.take(self._turn(await stream.get_final_message(), stream.response.headers))
+        messages = self.client(anthropic.AsyncAnthropic).messages
+        if not self.stream:
+            raw = await messages.with_raw_response.create(**self.request())
+            return self.take(self._turn(await raw.parse(), raw.headers))
+        async with messages.stream(**self.request()) as stream:
+            return self.take(self._turn(await stream.get_final_message(), stream.response.headers))
 
 
 AGENTS: dict[str, type[Agent]] = {agent.api: agent for agent in (Chat, Responses, Messages)}
@@ -204,6 +247,16 @@ def hold(agent: Agent, shape: Shape, turns: int, size: int = 1300) -> None:
         agent.results(agent.ask(), result)
 
 
+def imagine(agent: Agent, shape: Shape, turns: int, size: int = 1300) -> None:
+    """The history of such a session, without one request."""
+    for number, (words, result) in enumerate(script(shape, turns, size)):
+        if words:
+            agent.history.append(agent.user(words))
+        turn = agent.invented(number)
+        agent.history += turn.items
+        agent.results(turn, result)
+
+
 async def hold_async(agent: Agent, shape: Shape, turns: int, size: int = 1300) -> None:
     for words, result in script(shape, turns, size):
         if words:
@@ -216,6 +269,3 @@ def run(agent: Agent, shape: Shape, turns: int, *, asynchronous: bool, size: int
         asyncio.run(hold_async(agent, shape, turns, size))
     else:
         hold(agent, shape, turns, size)
-
-
-Holds = Callable[[Agent, Shape, int], Awaitable[None] | None]
