@@ -87,7 +87,7 @@ def test_a_cold_store_and_a_first_request_of_ten_windows(api):
     """The number of summary calls is bounded by the transcript's size over the room of one call."""
     with running(SimulatorSettings(window=WINDOW, tool_rounds=10**6), window=WINDOW) as gate:
         late = AGENTS[api](gate.base, stream=True)
-        imagine(late, "steps", TURNS)
+        imagine(late, "steps", TURNS, 1400)
         late.history.append(late.user("Where were we?"))
         assert history_tokens(late) > 10 * WINDOW
         late.ask()
