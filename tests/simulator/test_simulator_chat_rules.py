@@ -95,6 +95,7 @@ FINE = {
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "x"},
     ),
+    "calls-by-a-user-are-none": chat(GO | {"tool_calls": [{}]}),
     "extras-on-messages": chat(GO, assistant("x") | {"reasoning_content": "hm"}, GO),
     "new-limit-name": chat(GO, max_completion_tokens=9) | {"model": "gpt-5.1"},
 }

@@ -41,7 +41,11 @@ BROKEN = {
     "unknown-field": (messages(instructions="x"), "unknown-field", "instructions: Extra inputs are not permitted"),
     "thread": (messages(thread={"type": "create"}), "thread", "thread"),
     "messages-empty": ({"model": "m", "max_tokens": 9, "messages": []}, "empty", "at least one message is required"),
-    "messages-text": ({"model": "m", "max_tokens": 9, "messages": "x"}, "type", "messages: Input should be a valid list"),
+    "messages-text": (
+        {"model": "m", "max_tokens": 9, "messages": "x"},
+        "type",
+        "messages: Input should be a valid list",
+    ),
     "role-unknown": (messages({"role": "tool", "content": "x"}), "role", "messages.0.role: Input should be"),
     "message-field": (messages(GO | {"name": "x"}), "unknown-field", "messages.0.name: Extra inputs are not permitted"),
     "content-missing": (messages({"role": "user"}), "required", "messages.0.content: Field required"),
@@ -55,7 +59,11 @@ BROKEN = {
         "messages: text content blocks must be non-empty",
     ),
     "system-empty": (messages(system=[text("")]), "empty-text", "system: text content blocks must be non-empty"),
-    "block-unknown": (messages(user([{"type": "input_text", "text": "x"}])), "block-type", "Input tag 'input_text' found"),
+    "block-unknown": (
+        messages(user([{"type": "input_text", "text": "x"}])),
+        "block-type",
+        "Input tag 'input_text' found",
+    ),
     "block-field": (
         messages(user([text("x", compaction=None)])),
         "unknown-field",
@@ -167,7 +175,9 @@ FINE = {
     "rounds": messages(GO, asking("a"), answering("a"), asking("b"), answering("b")),
     "no-tools-needed": messages(GO, asking("a"), answering("a")),
     "result-without-content": messages(GO, asking("a"), user([{"type": "tool_result", "tool_use_id": "a"}])),
-    "image": messages(user([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "eA=="}}])),
+    "image": messages(
+        user([{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "eA=="}}])
+    ),
     "four-markers": messages(user([text("x", **MARK)] * 3), system=[text("s", **MARK)]),
     "markers-inside-inputs-are-none": messages(
         GO, assistant([use("a") | {"input": {"content": [MARK] * 9}}]), answering("a"), tools=[MESSAGES_TOOL]

@@ -101,7 +101,10 @@ def test_ollama():
 def test_llamacpp():
     answer, size = refusal("llamacpp")
     error = answer.json["error"]
-    assert error["message"] == f"request ({size} tokens) exceeds the available context size (500 tokens), try increasing it"
+    assert (
+        error["message"]
+        == f"request ({size} tokens) exceeds the available context size (500 tokens), try increasing it"
+    )
     assert (error["type"], error["n_prompt_tokens"], error["n_ctx"]) == ("exceed_context_size_error", size, 500)
 
 
@@ -187,7 +190,9 @@ class TestOutputCounted:
 
     def test_by_profile(self):
         body = plain("chat", "Hello.", max_tokens=490)
-        refused = {name for name in PROFILES if call(app_of(window=500, profile=name), PATHS["chat"], body).status != 200}
+        refused = {
+            name for name in PROFILES if call(app_of(window=500, profile=name), PATHS["chat"], body).status != 200
+        }
         assert refused == {"openrouter", "groq", "deepseek", "vllm"}
 
 

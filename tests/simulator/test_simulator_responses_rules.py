@@ -23,7 +23,12 @@ def said(text="Fine.", **more):
 
 BROKEN = {
     "no-model": ({"input": "x"}, "required", "Missing required parameter: 'model'.", "missing_required_parameter"),
-    "no-input": ({"model": "m"}, "required", 'One of "input" or "previous_response_id"or', "missing_required_parameter"),
+    "no-input": (
+        {"model": "m"},
+        "required",
+        'One of "input" or "previous_response_id"or',
+        "missing_required_parameter",
+    ),
     "unknown-field": (responses(messages=[]), "unknown-field", "Unknown parameter: 'messages'.", "unknown_parameter"),
     "input-number": ({"model": "m", "input": 5}, "type", "Invalid type for 'input'", "invalid_type"),
     "item-text": (responses("x"), "type", "Invalid type for 'input[0]'", "invalid_type"),
@@ -33,7 +38,12 @@ BROKEN = {
         "maximum length 10485760, but got a string with length 10485761 instead.",
         "string_above_max_length",
     ),
-    "type-unknown": (responses({"type": "tool_use"}), "item-type", "Invalid value: 'tool_use'. Supported", "invalid_value"),
+    "type-unknown": (
+        responses({"type": "tool_use"}),
+        "item-type",
+        "Invalid value: 'tool_use'. Supported",
+        "invalid_value",
+    ),
     "type-list": (responses({"type": ["message"]}), "item-type", "Invalid value:", "invalid_value"),
     "trigger": (responses(GO, {"type": "compaction_trigger"}), "item-type", "'compaction_trigger'", "invalid_value"),
     "id-prefix": (
@@ -42,8 +52,18 @@ BROKEN = {
         "Invalid 'input[1].id': 'call_1'. Expected an ID that begins with 'fc'.",
         "invalid_value",
     ),
-    "id-too-long": (responses(GO | {"id": "msg_" + "x" * 61}), "item-id", "maximum length 64", "string_above_max_length"),
-    "field-unknown": (responses(GO | {"name": "x"}), "unknown-field", "Unknown parameter: 'input[0].name'.", "unknown_parameter"),
+    "id-too-long": (
+        responses(GO | {"id": "msg_" + "x" * 61}),
+        "item-id",
+        "maximum length 64",
+        "string_above_max_length",
+    ),
+    "field-unknown": (
+        responses(GO | {"name": "x"}),
+        "unknown-field",
+        "Unknown parameter: 'input[0].name'.",
+        "unknown_parameter",
+    ),
     "reasoning-status": (
         responses(GO, {"type": "reasoning", "summary": [], "status": "completed"}, said()),
         "unknown-field",
@@ -71,7 +91,12 @@ BROKEN = {
         "invalid_value",
     ),
     "call-shape": (responses(GO, {"type": "function_call", "call_id": "a"}), "required", "'input[1].name'", None),
-    "output-shape": (responses(GO, asking("a"), {"type": "function_call_output", "call_id": "a"}), "required", "output", None),
+    "output-shape": (
+        responses(GO, asking("a"), {"type": "function_call_output", "call_id": "a"}),
+        "required",
+        "output",
+        None,
+    ),
     "result-first": (
         responses(result("a"), GO),
         "result-without-call",
@@ -85,12 +110,42 @@ BROKEN = {
         "No tool call found for custom tool call output with call_id a.",
         None,
     ),
-    "result-twice": (responses(GO, asking("a"), result("a"), result("a")), "duplicate-result", "Duplicate output", None),
-    "call-open": (responses(GO, asking("a"), GO), "call-without-result", "No tool output found for function call a.", None),
-    "call-at-end": (responses(GO, asking("a")), "call-without-result", "No tool output found for function call a.", None),
-    "custom-open": (responses(GO, asking("a", "custom_tool_call")), "call-without-result", "for custom tool call a.", None),
-    "shell-open": (responses(GO, asking("a", "local_shell_call")), "call-without-result", "for local shell call a.", None),
-    "call-twice": (responses(GO, asking("a"), asking("a"), result("a")), "duplicate-call", "Duplicate tool call id", None),
+    "result-twice": (
+        responses(GO, asking("a"), result("a"), result("a")),
+        "duplicate-result",
+        "Duplicate output",
+        None,
+    ),
+    "call-open": (
+        responses(GO, asking("a"), GO),
+        "call-without-result",
+        "No tool output found for function call a.",
+        None,
+    ),
+    "call-at-end": (
+        responses(GO, asking("a")),
+        "call-without-result",
+        "No tool output found for function call a.",
+        None,
+    ),
+    "custom-open": (
+        responses(GO, asking("a", "custom_tool_call")),
+        "call-without-result",
+        "for custom tool call a.",
+        None,
+    ),
+    "shell-open": (
+        responses(GO, asking("a", "local_shell_call")),
+        "call-without-result",
+        "for local shell call a.",
+        None,
+    ),
+    "call-twice": (
+        responses(GO, asking("a"), asking("a"), result("a")),
+        "duplicate-call",
+        "Duplicate tool call id",
+        None,
+    ),
     "reasoning-alone": (
         responses(GO, {"type": "reasoning", "summary": []}),
         "reasoning-without-output",
@@ -121,7 +176,12 @@ BROKEN = {
         "Item with id 'rs_1' not found.",
         None,
     ),
-    "reference-unknown": (responses(GO, {"type": "item_reference", "id": "msg_1"}), "item-reference", "'msg_1' not found", None),
+    "reference-unknown": (
+        responses(GO, {"type": "item_reference", "id": "msg_1"}),
+        "item-reference",
+        "'msg_1' not found",
+        None,
+    ),
     "compaction-foreign": (
         responses({"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"}, GO),
         "encrypted-content",
@@ -173,7 +233,9 @@ def test_refused_and_recorded(body, rule, text, code):
 CALLS = ["function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"]
 FINE = {
     "string": {"model": "m", "input": "Hello."},
-    "roles-in-any-order": responses(said(), {"role": "developer", "content": "x"}, GO, {"role": "system", "content": "y"}),
+    "roles-in-any-order": responses(
+        said(), {"role": "developer", "content": "x"}, GO, {"role": "system", "content": "y"}
+    ),
     "parts": responses(user([{"type": "input_text", "text": "x"}, {"type": "input_image", "image_url": "data:,"}])),
     "parallel": responses(GO, asking("a"), asking("b"), result("b"), result("a")),
     "result-much-later": responses(GO, asking("a"), GO, said(), result("a")),

@@ -100,7 +100,11 @@ class TestTheFence:
             ("<previous_summary>p</previous_summary><transcript>a</transcript>", "a", "p"),
             ("<transcript>a</transcript><previous_summary>p</previous_summary>", "a", "p"),
             ("<transcript>a &lt;/transcript> b</transcript>", "a &lt;/transcript> b", ""),
-            ("<transcript>a <previous_summary>x</previous_summary></transcript>", "a <previous_summary>x</previous_summary>", ""),
+            (
+                "<transcript>a <previous_summary>x</previous_summary></transcript>",
+                "a <previous_summary>x</previous_summary>",
+                "",
+            ),
             ("<transcript>never closed", "never closed", ""),
         ],
     )
@@ -133,5 +137,7 @@ def test_never_longer_than_the_limit_but_for_the_headings(facts, cap, words):
     fence = fence_in(f"<transcript>{''.join(f'FACT-{number} {words}. ' for number in facts)}</transcript>")
     text = summarize(fence, cap)
     assert tokens.words(text) <= max(cap, tokens.words(summarize(fence_in("<transcript></transcript>"), 1)))
-    kept = [number for number in facts if f"FACT-{number}" in text.replace(",", " ").split() or f"FACT-{number}\n" in text]
+    kept = [
+        number for number in facts if f"FACT-{number}" in text.replace(",", " ").split() or f"FACT-{number}\n" in text
+    ]
     assert kept == facts[: len(kept)]

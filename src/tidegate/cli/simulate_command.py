@@ -74,8 +74,15 @@ def simulate(
         seed=seed,
         script=_script(script_file),
     )
-    click.echo(f"Simulated provider ({profile}, window {window} tokens) on http://{_shown(host)}:{port}")
-    run(settings, host, port)
+    try:
+        run(
+            settings,
+            host,
+            port,
+            lambda url: click.echo(f"Simulated provider ({profile}, window {window} tokens) on {url}"),
+        )
+    except OSError as error:
+        raise click.ClickException(f"{host}:{port}: {error.strerror}") from None
 
 
 def _script(path: Path | None) -> tuple[Step, ...]:
@@ -85,7 +92,3 @@ def _script(path: Path | None) -> tuple[Step, ...]:
         return tuple(read_steps(decode(path.read_bytes())))
     except (NotJson, ValueError) as error:
         raise click.BadParameter(f"{path}: {error}", param_hint="--script") from None
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -173,10 +173,14 @@ def _pairs(messages: list[JsonObject]) -> None:
             continue
         if open_calls:
             _unanswered(open_calls, where)
-        open_calls = [call["id"] for call in objects(message.get("tool_calls"))]
+        open_calls = [call["id"] for call in _made_calls(message)]
         in_round = bool(open_calls)
     if open_calls:
         _unanswered(open_calls, f"messages.[{len(messages)}]")
+
+
+def _made_calls(message: JsonObject) -> list[JsonObject]:
+    return objects(message.get("tool_calls")) if message["role"] == "assistant" else []
 
 
 def _unanswered(calls: list[str], where: str) -> None:
@@ -195,7 +199,7 @@ def _alternation(messages: list[JsonObject], profile: Profile) -> None:
     before = "system" if len(spoken) < len(messages) else "start"
     for message in spoken:
         role = message["role"]
-        if role in ("tool", "function") or message.get("tool_calls"):
+        if role in ("tool", "function") or _made_calls(message):
             before = role
             continue
         if role != expected:

@@ -92,7 +92,7 @@ def text_blocks(content: JsonValue) -> list[JsonValue]:
     """A content field as its list of blocks."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
-    return content
+    return content if isinstance(content, list) else []
 
 
 def _limit(body: JsonObject, desk: Desk) -> None:

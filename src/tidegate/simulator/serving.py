@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,9 +56,22 @@ class Simulator:
         self.app.state.reset()
 
 
-def run(settings: SimulatorSettings, host: str = "127.0.0.1", port: int = 9484) -> None:
-    """Serves until interrupted."""
-    uvicorn.Server(_config(create_app(settings), host=host, port=port, log_level="warning")).run()
+def run(
+    settings: SimulatorSettings,
+    host: str = "127.0.0.1",
+    port: int = 9484,
+    announce: Callable[[str], None] | None = None,
+) -> None:
+    """Serves until interrupted; port 0 takes a free one. `announce` is told the URL once it listens.
+
+    Raises `OSError` where the address can't be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
+        if announce is not None:
+            shown = f"[{host}]" if ":" in host else host
+            announce(f"http://{shown}:{listener.getsockname()[1]}")
+        uvicorn.Server(_config(create_app(settings), log_level="warning")).run(sockets=[listener])
 
 
 @contextmanager
@@ -68,9 +81,7 @@ def serve(settings: SimulatorSettings | None = None) -> Iterator[Simulator]:
     Raises `RuntimeError` where it does not start within ten seconds.
     """
     app = create_app(settings or SimulatorSettings())
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(_config(app, log_level="critical"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True, name="simulator")
     thread.start()

@@ -6,7 +6,6 @@ Knows ASGI; nothing of any API. Called by the app.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
@@ -136,15 +135,16 @@ def _decompressed(data: bytes, encoding: str, most: int) -> bytes:
         match encoding.lower().strip():
             case "" | "identity":
                 return data
-            case "gzip":
-                data = gzip.decompress(data)
-            case "deflate":
-                data = zlib.decompress(data)
+            case "gzip" | "deflate":
+                unpacked = zlib.decompressobj(wbits=47 if encoding == "gzip" else 15)
+                data = unpacked.decompress(data, most + 1)
+                if not unpacked.eof and len(data) <= most:
+                    raise EOFError
             case "zstd":
-                data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+                data = zstandard.ZstdDecompressor().stream_reader(data).read(most + 1)
             case other:
                 raise Refusal(f"Unsupported content encoding: {other}", rule="encoding", status=415, kind="body")
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError):
+    except (EOFError, zlib.error, zstandard.ZstdError):
         raise Refusal("The request body could not be decompressed.", rule="encoding", kind="body") from None
     if len(data) > most:
         _too_large()

@@ -1,0 +1,68 @@
+"""`tidegate simulate` from the shell."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+
+import httpx2 as httpx
+import pytest
+from click.testing import CliRunner
+from simulator_calls import CHAT, KEYS, chat, user
+
+from tidegate.cli.simulate_command import simulate
+
+
+def test_serves_as_told(tmp_path):
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"do": "error", "status": 503}]))
+    code = "from tidegate.cli.simulate_command import simulate; simulate()"
+    flags = ["--port", "0", "--window", "300", "--profile", "vllm", "--script", str(script)]
+    process = subprocess.Popen([sys.executable, "-c", code, *flags], stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert "vllm, window 300 tokens" in line
+        url = re.search(r"http://\S+", line)[0]
+        assert httpx.post(url + CHAT, json=chat(), headers=KEYS).status_code == 503
+        refused = httpx.post(url + CHAT, json=chat(user("x" * 9000)), headers=KEYS)
+        assert "maximum context length is 300 tokens" in refused.text
+        assert httpx.get(url + "/__sim/state").json()["counters"]["requests"] == 2
+    finally:
+        process.terminate()
+        assert process.wait(10) is not None
+
+
+def test_a_port_in_use_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(simulate, ["--port", str(port)])
+    assert result.exit_code == 1
+    assert f"127.0.0.1:{port}: Address already in use" in result.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--profile", "acme"], "'acme' is not one of 'auto', 'openai'"),
+        (["--window", "0"], "0 is not in the range x>=1"),
+        (["--script", "missing.json"], "does not exist"),
+    ],
+)
+def test_says_what_is_allowed(flags, words):
+    result = CliRunner().invoke(simulate, flags)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize("text", ["{", '[{"do": "boom"}]', '"x"'])
+def test_a_bad_script_is_named(tmp_path, text):
+    path = tmp_path / "script.json"
+    path.write_text(text)
+    result = CliRunner().invoke(simulate, ["--script", str(path)])
+    assert result.exit_code == 2
+    assert "script.json" in result.output
+
+
+def test_help_has_examples():
+    assert "tidegate simulate --window 4000" in CliRunner().invoke(simulate, ["--help"]).output

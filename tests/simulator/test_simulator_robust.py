@@ -1,0 +1,77 @@
+"""Bodies of any shape are judged, never a crash."""
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulator_calls import KEYS, PATHS, _call, app_of
+
+from tidegate.simulator.fields import MESSAGES_BLOCKS, RESPONSES_ITEMS
+from tidegate.simulator.jsontext import encode
+from tidegate.simulator.profiles import PROFILES
+
+WORDS = st.sampled_from(["", "x", "FACT-01", "auto", "none", "<transcript>a</transcript>"])
+TYPES = st.sampled_from(
+    [*RESPONSES_ITEMS, *MESSAGES_BLOCKS, "image_url", "function", "input_text", "enabled", "custom"]
+)
+ROLES = st.sampled_from(["user", "assistant", "system", "tool", "developer", "function"])
+LEAF = st.none() | st.booleans() | st.integers(-5, 3000) | WORDS | TYPES
+# fmt: off
+NAMES = st.sampled_from([
+    "role", "content", "type", "text", "id", "call_id", "name", "arguments", "input",
+    "output", "tool_calls", "tool_call_id", "function", "parameters", "properties", "tool_use_id", "thinking", "signature",
+    "data", "summary", "encrypted_content", "cache_control", "budget_tokens", "enum", "items", "effort", "include_usage",
+    "required", "input_schema",
+])
+# fmt: on
+JSON = st.recursive(
+    LEAF, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=5), max_leaves=12
+)
+PIECE = st.fixed_dictionaries(
+    {"type": TYPES},
+    optional={"text": WORDS, "tool_use_id": WORDS, "id": WORDS, "name": WORDS, "input": JSON, "content": JSON},
+)
+MESSAGE = st.fixed_dictionaries(
+    {"role": ROLES},
+    optional={"content": WORDS | st.lists(PIECE, max_size=4) | JSON, "tool_calls": JSON, "tool_call_id": WORDS},
+)
+ITEM = PIECE | MESSAGE | JSON
+BODY = st.fixed_dictionaries(
+    {"model": st.sampled_from(["m", "gpt-5", "claude-sonnet-5-5"])},
+    optional={
+        "messages": st.lists(ITEM, max_size=4) | JSON,
+        "input": st.lists(ITEM, max_size=4) | JSON,
+        "max_tokens": st.sampled_from([100, 2000]) | JSON,
+        "max_output_tokens": JSON,
+        "stream": st.booleans() | JSON,
+        "stream_options": JSON,
+        "system": JSON,
+        "instructions": JSON,
+        "tools": st.lists(PIECE, max_size=2) | JSON,
+        "tool_choice": JSON,
+        "thinking": JSON,
+        "reasoning": JSON,
+        "include": JSON,
+        "context_management": JSON,
+        "previous_response_id": JSON,
+        "metadata": JSON,
+        "text": JSON,
+    },
+)
+APPS = {name: app_of(profile=name, window=2000, strict_fields=False) for name in ("auto", *PROFILES)}
+
+
+@pytest.mark.parametrize("path", [*PATHS.values(), "/v1/messages/count_tokens", "/v1/responses/input_tokens"])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(body=BODY, profile=st.sampled_from(list(APPS)))
+def test_any_body_gets_an_answer(path, body, profile):
+    app = APPS[profile]
+    answer = asyncio.run(_call(app, path, encode(body), KEYS, "POST"))
+    assert answer.status in (200, 400, 404, 422, 500)
+    if answer.status == 500:
+        assert "conversation roles must alternate" in answer.error
+    assert app.state.records[-1].outcome in ("answered", "refused", "overflow")
+    if answer.status != 200:
+        assert answer.error
+    app.state.reset()
