@@ -172,9 +172,14 @@ class Driver:
         for answer in self.answers:
             if answer.number != number:
                 await answer.close()
+        answer, begun = self.answers[number], self.client.begun
         self.delivering = True
-        answer = self.answers[number]
-        complete = await self.client.deliver(answer, self.heads[number], outcome)
+        try:
+            complete = await self.client.deliver(answer, self.heads[number], outcome)
+        except Exception:
+            # Where the client has seen none of it, the answer can still be given plainly.
+            self.delivering = answer.opened or self.client.begun != begun
+            raise
         self.delivered = True
         return answer.finish(complete=complete)
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from tidegate.engine.effects import Finish, Head
+from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.wire.conversation import DialectName
 from tidegate.wire.watch import Watch
 
@@ -52,11 +53,12 @@ class HeldAnswer:
         self.hold_seconds, self.hold_bytes = hold_seconds, hold_bytes
         self.plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in incoming.headers}
         self.content_type = self.plain.get("content-type", "")
-        encoded = self.plain.get("content-encoding", "identity").strip().lower() not in ("", "identity")
-        self.watch = None if encoded else Watch(dialect, self.content_type)
+        self.encoding = self.plain.get("content-encoding", "").strip().lower()
+        self.watch = None if self.encoding not in ("", "identity") else Watch(dialect, self.content_type)
         self.held: list[bytes] = []
         self.at_end = False
-        self.broken = False
+        self.opened = False
+        """Some of it has been given away."""
         self._next: asyncio.Future[bytes] | None = None
 
     @property
@@ -65,32 +67,26 @@ class HeldAnswer:
         return self.content_type.lower().startswith("text/event-stream")
 
     async def head(self) -> Head:
-        """Reads as far as needed to tell an answer from a refusal."""
+        """Reads as far as needed to tell an answer from a refusal, for `hold_seconds` at most."""
         status = self.incoming.status
         if status >= 400:
-            await self._hold(REFUSAL_LIMIT, None, stop=lambda: False)
-            return Head(self.number, status, self.plain, b"".join(self.held))
+            await self._hold(REFUSAL_LIMIT, stop=lambda: False)
+            return Head(self.number, status, self.plain, self._refusal())
         if status != 200 or self.watch is None:
             return Head(self.number, status, self.plain)
-        watch = self.watch
         if self.streamed:
-            await self._hold(
-                self.hold_bytes,
-                self.hold_seconds,
-                stop=lambda: watch.begun or bool(watch.error) or watch.ended,
-            )
-            if watch.error_before_content:
-                return Head(self.number, status, self.plain, watch.error, in_stream=True)
+            await self._hold(self.hold_bytes, stop=self._told)
+            if self.watch is not None and self.watch.error_before_content:
+                return Head(self.number, status, self.plain, self.watch.error, in_stream=True)
         else:
-            await self._hold(JSON_HOLD, self.hold_seconds, stop=lambda: False)
-            if self.at_end:
-                watch.close()
-                if watch.error:
-                    return Head(self.number, status, self.plain, b"".join(self.held))
+            await self._hold(JSON_HOLD, stop=lambda: False)
+            if self.at_end and self._close_watch() and self.watch is not None and self.watch.error:
+                return Head(self.number, status, self.plain, b"".join(self.held))
         return Head(self.number, status, self.plain)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The whole body, held pieces first. Raises `UpstreamError` where it is cut."""
+        self.opened = True
         for piece in self.held:
             yield piece
         self.held = []
@@ -98,14 +94,12 @@ class HeldAnswer:
             piece = await self._read()
             if piece:
                 yield piece
-                if self.watch is not None:
-                    self.watch.feed(piece)
+                self._feed(piece)
 
     def finish(self, *, complete: bool) -> Finish:
         """How it ended, as far as the watch could see."""
-        if self.watch is None:
+        if not self._close_watch() or self.watch is None:
             return Finish(complete=complete)
-        self.watch.close()
         failed = bool(self.watch.error)
         ended = self.watch.ended or not self.streamed
         return Finish(self.watch.usage, self.watch.finish, complete and ended and not failed)
@@ -116,23 +110,46 @@ class HeldAnswer:
             self._next.cancel()
         await self.incoming.close()
 
-    async def _hold(self, limit: int, seconds: float | None, *, stop: Callable[[], bool]) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = None if seconds is None else loop.time() + seconds
+    async def _hold(self, limit: int, *, stop: Callable[[], bool]) -> None:
+        deadline = asyncio.get_running_loop().time() + self.hold_seconds
         size = 0
         while not self.at_end and size < limit and not stop():
-            if deadline is None:
-                piece = await self._read()
-            else:
-                piece_or_none = await self._read_until(deadline)
-                if piece_or_none is None:
-                    return
-                piece = piece_or_none
+            piece = await self._read_until(deadline)
+            if piece is None:
+                return
             if piece:
                 size += len(piece)
                 self.held.append(piece)
-                if self.watch is not None:
-                    self.watch.feed(piece)
+                self._feed(piece)
+
+    def _told(self) -> bool:
+        watch = self.watch
+        return watch is None or watch.begun or bool(watch.error) or watch.ended
+
+    def _refusal(self) -> bytes:
+        """The body of a refusal as it can be read: some servers compress errors, whatever was asked for."""
+        body = b"".join(self.held)
+        try:
+            return decode_body(body, self.encoding, REFUSAL_LIMIT) if self.encoding else body
+        except (BodyUnreadable, BodyTooLarge):
+            return body
+
+    def _feed(self, piece: bytes) -> None:
+        """Shows a piece to the watch. A watch that fails is done without: what it watches goes on."""
+        if self.watch is not None:
+            try:
+                self.watch.feed(piece)
+            except Exception:
+                self.watch = None
+
+    def _close_watch(self) -> bool:
+        """Ends the watch; False where there is none."""
+        if self.watch is not None:
+            try:
+                self.watch.close()
+            except Exception:
+                self.watch = None
+        return self.watch is not None
 
     async def _read(self) -> bytes:
         if self._next is not None:

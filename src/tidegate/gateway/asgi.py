@@ -5,24 +5,22 @@ Knows ASGI's send and the dialects' heartbeats and error events; decides nothing
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 from tidegate.drive.answer import HeldAnswer
 from tidegate.engine.effects import Head, Outcome, UpstreamError
+from tidegate.gateway.arrival import Send
 from tidegate.gateway.messages import outcome_headers, refusal_text, returned
+from tidegate.upstream.http import Headers
 from tidegate.wire import ANSWERS
 from tidegate.wire.conversation import DialectName
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
+NO_STREAM = "The provider did not answer with a stream, though one was asked for and has begun."
 
 
 class CutShort(Exception):
-    """The upstream's stream broke after it had begun: the client's connection must end without a proper end."""
+    """The upstream's answer broke after it had begun: the client's connection must end without a proper end."""
 
 
 @dataclass(slots=True)
@@ -32,10 +30,13 @@ class AsgiClient:
     send: Send
     dialect: DialectName
     request_id: str
-    streams: bool
-    """The client asked for a stream."""
     request_headers: Sequence[tuple[bytes, bytes]] = field(repr=False)
+    streams: bool = False
+    """The client asked for a stream."""
     begun: bool = False
+    """A status has been sent: a heartbeat's, or the answer's."""
+    answering: bool = False
+    """The status was the answer's own."""
     ended: bool = False
     outcome: Outcome = field(default_factory=Outcome)
     status: int = 0
@@ -55,36 +56,54 @@ class AsgiClient:
                     (b"x-tidegate-request-id", self.request_id.encode()),
                 ],
             )
-        await self._piece(ANSWERS[self.dialect].heartbeat(self.request_headers))
+        await self.piece(ANSWERS[self.dialect].heartbeat(self.request_headers))
 
     async def deliver(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> bool:
         """Relays an answer to its end. Raises `CutShort` where it was cut, so that the client sees the cut too."""
         self.outcome = outcome
-        if self.begun and head.refusal is not None and not head.in_stream:
-            text, code = refusal_text(head.refusal)
-            await self._piece(ANSWERS[self.dialect].error_event(text, status=head.status, code=code or None))
-            await self.end()
-            return True
         if not self.begun:
-            await self._begin(
-                head.status, [*returned(answer.incoming.headers), *outcome_headers(self.request_id, outcome)]
-            )
+            await self.answer_head(head.status, answer.incoming.headers)
+        elif head.refusal is not None and not head.in_stream:
+            text, code = refusal_text(head.refusal)
+            await self.fail(head.status if head.status >= 400 else 502, text, code or None)
+            return True
+        elif not answer.streamed:
+            await self.fail(502, NO_STREAM)
+            return True
         try:
             async for piece in answer.pieces():
-                await self._piece(piece)
+                await self.piece(piece)
         except UpstreamError as error:
             raise CutShort(str(error)) from error
         await self.end()
         return True
 
+    async def answer_head(self, status: int, headers: Headers) -> None:
+        """Begins with the head of an upstream's answer."""
+        self.answering = True
+        await self._begin(status, [*returned(status, headers), *outcome_headers(self.request_id, self.outcome)])
+
+    async def piece(self, piece: bytes) -> None:
+        """The next piece of the answer's body."""
+        await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self) -> None:
+        """Ends the answer properly."""
+        if not self.ended:
+            self.ended = True
+            await self.send({"type": "http.response.body", "body": b""})
+
     async def fail(self, status: int, text: str, code: str | None = None) -> None:
-        """An error of the gateway's own, in the dialect's shape, or inside the stream where it has begun."""
+        """An error of the gateway's own, in the dialect's shape, or inside the stream where a heartbeat has begun it.
+
+        Nothing can be said inside an upstream's answer: it is left without an end.
+        """
         answers = ANSWERS[self.dialect]
-        if self.begun:
-            await self._piece(answers.error_event(text, status=status, code=code))
+        if not self.begun:
+            await self.answer(status, answers.error_body(status, text, code=code, request_id=self.request_id))
+        elif not self.answering:
+            await self.piece(answers.error_event(text, status=status, code=code))
             await self.end()
-            return
-        await self.answer(status, answers.error_body(status, text, code=code, request_id=self.request_id))
 
     async def answer(self, status: int, body: bytes) -> None:
         """A whole answer of the gateway's own."""
@@ -96,18 +115,9 @@ class AsgiClient:
                 *outcome_headers(self.request_id, self.outcome),
             ],
         )
-        await self.send({"type": "http.response.body", "body": body})
         self.ended = True
+        await self.send({"type": "http.response.body", "body": body})
 
-    async def end(self) -> None:
-        """Ends the answer properly."""
-        if not self.ended:
-            self.ended = True
-            await self.send({"type": "http.response.body", "body": b""})
-
-    async def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    async def _begin(self, status: int, headers: Headers) -> None:
         self.begun, self.status = True, status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def _piece(self, piece: bytes) -> None:
-        await self.send({"type": "http.response.body", "body": piece, "more_body": True})

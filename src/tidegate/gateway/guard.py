@@ -22,7 +22,7 @@ class Guard:
 
     def __init__(self, bind_host: str, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
         self.active = is_loopback(bind_host)
-        self.hosts = {host.lower() for host in hosts}
+        self.hosts = {_host_name(host) for host in hosts}
         self.origins = {origin.lower().rstrip("/") for origin in origins}
 
     def refusal(self, host: str, origin: str) -> str:

@@ -1,23 +1,29 @@
-"""Error answers and headers of the gateway's own, in the client's dialect.
+"""Which headers pass, and the gateway's own headers and error texts.
 
-Knows texts and shapes; no sockets. Called by the app and the client's side of an exchange.
+Knows names and shapes; no sockets. Called by what answers a client and by what asks an upstream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidegate.engine.effects import Outcome
 from tidegate.upstream.http import Headers, hop_by_hop
-from tidegate.wire import ANSWERS
 from tidegate.wire.conversation import DialectName
 from tidegate.wire.jsontext import loads
 
 PREFIX = b"x-tidegate-"
-BYPASS = b"x-tidegate-bypass"
+BYPASS = "x-tidegate-bypass"
 
 NOT_FORWARDED = frozenset({b"host", b"content-length", b"expect"})
 """Request headers that belong to one hop, beside those HTTP names."""
+
+BODY_BOUND = frozenset(
+    {b"content-encoding", b"content-md5", b"content-digest", b"repr-digest", b"digest", b"idempotency-key"}
+)
+"""Request headers that speak of the body's very bytes, or name the request for good: only the client's own has them."""
+
+NO = frozenset({"", "0", "false", "no", "off"})
 
 
 def forwarded(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
@@ -29,9 +35,28 @@ def forwarded(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     ]
 
 
-def returned(headers: Headers) -> Headers:
+def readable(headers: Headers) -> Headers:
+    """The same, asking for an answer that isn't compressed, so that it can be read as it passes."""
+    place = next((at for at, (name, _) in enumerate(headers) if name == b"accept-encoding"), len(headers))
+    kept = [(name, value) for name, value in headers[place:] if name != b"accept-encoding"]
+    return [*headers[:place], (b"accept-encoding", b"identity"), *kept]
+
+
+def unbound(headers: Headers) -> Headers:
+    """The headers as they go with another body than the client's."""
+    return [(name, value) for name, value in headers if name not in BODY_BOUND]
+
+
+def returned(status: int, headers: Headers) -> Headers:
     """An upstream's headers as they go to the client."""
-    return [(name.lower(), value) for name, value in hop_by_hop(headers) if not name.lower().startswith(PREFIX)]
+    kept = [(name.lower(), value) for name, value in hop_by_hop(headers)]
+    # A 304 may tell the length of what it leaves out; the server would wait for that many bytes.
+    bare = status in (204, 304)
+    return [
+        (name, value)
+        for name, value in kept
+        if not name.startswith(PREFIX) and not (bare and name == b"content-length")
+    ]
 
 
 def outcome_headers(request_id: str, outcome: Outcome) -> Headers:
@@ -48,11 +73,15 @@ def outcome_headers(request_id: str, outcome: Outcome) -> Headers:
     return [(name, str(value).encode()) for name, value in pairs if value is not None]
 
 
-def error_answer(
-    dialect: DialectName | None, status: int, text: str, request_id: str, code: str | None = None
-) -> bytes:
-    """An error body in the client's own shape; the chat shape where no dialect is spoken."""
-    return ANSWERS[dialect or "chat"].error_body(status, text, code=code, request_id=request_id)
+def bypasses(headers: Mapping[str, str]) -> bool:
+    """Whether the client wants its request left alone."""
+    return headers.get(BYPASS, "").strip().lower() not in NO
+
+
+def spoken(headers: Mapping[str, str]) -> DialectName:
+    """Whose errors and defaults a client expects where the path does not say: Anthropic's clients are known by their
+    headers."""
+    return "messages" if "anthropic-version" in headers or "x-api-key" in headers else "chat"
 
 
 def refusal_text(body: bytes) -> tuple[str, str]:

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from urllib.parse import urlsplit
 
 from tidegate.config import ModelSettings, Settings
 from tidegate.engine.request import Target
 from tidegate.gateway.routes import Route
 from tidegate.providers import Catalogue, ModelFacts, Provider, api_root, host_root
+from tidegate.upstream.url import join
 from tidegate.wire.conversation import DialectName
 
 GENERIC = "generic"
@@ -59,13 +61,11 @@ class Targets:
             return Choice(listed, model)
         return Choice(self._serving(self.catalogue.get(self.defaults[dialect]), dialect), model)
 
-    def other(self, route: Route, *, speaks_messages: bool) -> Provider:
+    def other(self, route: Route, dialect: DialectName) -> Provider:
         """The provider of a request that is no conversation: by path, else the default of the API the client speaks."""
         if self.single:
             return self.catalogue.get(GENERIC)
-        if route.provider is not None:
-            return self.catalogue.get(route.provider)
-        return self.catalogue.get(self.defaults["messages" if speaks_messages else "chat"])
+        return self.catalogue.get(route.provider or self.defaults[dialect])
 
     def target(self, choice: Choice, dialect: DialectName) -> Target:
         """What is known of the chosen model there."""
@@ -83,12 +83,15 @@ class Targets:
             )
         return root
 
-    def host(self, provider: Provider) -> str:
-        """The provider's root for paths outside its versioned API. Raises `NoProvider`."""
-        if self.single and provider.name == GENERIC:
-            return host_root(str(self.settings.upstream.url))
-        self.root(provider)
-        return provider.host_root
+    def url(self, route: Route, provider: Provider, query: bytes) -> str:
+        """Where a route's path is at the provider. Raises `NoProvider`."""
+        root = self.root(provider, route.dialect)
+        if route.base == "host":
+            root = host_root(root)
+        elif route.base == "origin":
+            parts = urlsplit(root)
+            root = f"{parts.scheme}://{parts.netloc}"
+        return join(root, route.path, query)
 
     def _serving(self, provider: Provider, dialect: DialectName) -> Provider:
         if dialect not in provider.dialects:

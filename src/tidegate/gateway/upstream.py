@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_exponential_jitter
+from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_random
 
 from tidegate.compactors.strategy import Call, Reply
 from tidegate.engine.effects import UpstreamError
+from tidegate.gateway.messages import unbound
+from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers, Request
 from tidegate.upstream.pool import Pool, Response
 from tidegate.upstream.url import join
@@ -41,20 +43,17 @@ class ClientUpstream:
     headers: Headers = field(repr=False)
     """As they go upstream, credential included."""
     original: bytes = field(repr=False)
-    """The body as it goes upstream if nothing changes."""
-    encoding: bytes = b""
-    """Content-Encoding of `original`."""
+    """The body as it goes upstream if nothing changes, encoded as `headers` say."""
     on_status: Callable[[int], None] = lambda status: None
     """Hears the status of every answer to the client's credential."""
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Response:
         """See `tidegate.drive.aio.Upstream`."""
-        headers = with_added(self.headers, add_headers)
-        if body is None and self.encoding:
-            headers = [*headers, (b"content-encoding", self.encoding)]
-        response = await self.pool.send(
-            Request(self.method, self.url, headers, self.original if body is None else body)
-        )
+        if body is None:
+            request = Request(self.method, self.url, self.headers, self.original)
+        else:
+            request = Request(self.method, self.url, with_added(unbound(self.headers), add_headers), body)
+        response = await self.pool.send(request)
         self.on_status(response.status)
         return response
 
@@ -62,7 +61,7 @@ class ClientUpstream:
         """See `tidegate.drive.aio.Upstream`. A call lost on the way, or to a server in trouble, is made once more."""
         attempts = AsyncRetrying(
             stop=stop_after_attempt(CALL_ATTEMPTS),
-            wait=wait_exponential_jitter(initial=0.3, max=2.0, jitter=0.3),
+            wait=wait_random(0.3, 0.9),
             retry=retry_if_result(_transient),
         )
         try:
@@ -73,7 +72,9 @@ class ClientUpstream:
             return reply
 
     async def _call_once(self, call: Call) -> Reply:
-        kept = [(name, value) for name, value in self.headers if name.decode("latin-1") not in call.drop_headers]
+        kept = [
+            (name, value) for name, value in unbound(self.headers) if name.decode("latin-1") not in call.drop_headers
+        ]
         headers = with_added(
             kept,
             {
@@ -90,12 +91,12 @@ class ClientUpstream:
                     body = await response.read_all(REPLY_LIMIT)
                 finally:
                     await response.close()
-        except UpstreamError as error:
+            plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+            return Reply(response.status, decode_body(body, plain.get("content-encoding", ""), REPLY_LIMIT), plain)
+        except (UpstreamError, BodyUnreadable, BodyTooLarge) as error:
             return Reply(0, error=str(error))
         except TimeoutError:
             return Reply(0, error=f"no answer within {call.timeout:g} seconds")
-        plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-        return Reply(response.status, body, plain)
 
 
 def _transient(reply: Reply) -> bool:

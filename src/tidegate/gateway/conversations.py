@@ -1,0 +1,173 @@
+"""Requests that carry a conversation: reads one, finds its provider, and lets an exchange answer it.
+
+Knows what an exchange needs; the decisions are the engine's. Called by the app.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tidegate.config import Settings
+from tidegate.drive.aio import Driver, Pace
+from tidegate.drive.flights import Flights
+from tidegate.engine.checkpoint import Store
+from tidegate.engine.effects import Notify
+from tidegate.engine.exchange import Life, counted, exchange, relayed
+from tidegate.engine.request import Kit, Request
+from tidegate.gateway.arrival import Arrival, Receive, while_connected, whole_body
+from tidegate.gateway.asgi import AsgiClient
+from tidegate.gateway.credentials import Tenants, credential, with_key
+from tidegate.gateway.messages import bypasses, forwarded, readable, unbound
+from tidegate.gateway.routes import Route
+from tidegate.gateway.targets import Choice, NoProvider, Targets
+from tidegate.gateway.upstream import ClientUpstream
+from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
+from tidegate.upstream.pool import Pool
+from tidegate.wire import read
+from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
+from tidegate.wire.jsontext import dumps
+from tidegate.wire.own_compaction import own_compaction
+
+steps = logging.getLogger("tidegate.steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A request's body, read as far as it can be."""
+
+    choice: Choice
+    body: bytes = field(repr=False)
+    """As it goes upstream if nothing changes."""
+    conversation: Conversation | None = None
+    reason: str = ""
+    """Why there is no conversation, or why it is left alone."""
+    changed: bool = False
+    """`body` is not the client's own: a provider's name was taken out of it, and it is not compressed."""
+
+
+class Conversations:
+    """Answers conversations. One instance a process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        kit: Kit,
+        store: Store,
+        pool: Pool,
+        targets: Targets,
+        environ: Mapping[str, str],
+    ) -> None:
+        self.kit, self.store, self.pool, self.targets, self.environ = kit, store, pool, targets, environ
+        self.body_limit = settings.server.body_limit_bytes
+        self.tenants = Tenants(kit.hasher)
+        self.flights = Flights()
+        stream = settings.stream
+        self.pace = Pace(
+            stream.heartbeat_after_seconds,
+            stream.heartbeat_every_seconds,
+            stream.hold_seconds,
+            stream.hold_bytes,
+        )
+
+    async def answer(
+        self, arrival: Arrival, where: Route, dialect: DialectName, client: AsgiClient, receive: Receive
+    ) -> None:
+        """Answers one request. Raises `NoProvider`, `BodyTooLarge`, `UpstreamError`, `ClientGone` and `CutShort`."""
+        body = await whole_body(arrival, receive, self.body_limit)
+
+        def notify(notice: Notify) -> None:
+            tell(arrival, notice)
+
+        reading = self._read(arrival, where, dialect, body, notify)
+        provider = reading.choice.provider
+        headers = forwarded(arrival.headers)
+        headers = with_key(headers if reading.reason else readable(headers), provider, self.environ)
+        root = self.targets.root(provider, dialect)
+        secret = credential(headers)
+        upstream = ClientUpstream(
+            self.pool,
+            arrival.method,
+            self.targets.url(where, provider, arrival.query),
+            root,
+            arrival.query,
+            unbound(headers) if reading.changed else headers,
+            reading.body,
+            self._listener(secret, root, notify),
+        )
+        client.streams = reading.conversation is not None and reading.conversation.stream
+        life = self._life(arrival, where, dialect, reading, self.tenants.of(secret, root), notify)
+        driver = Driver(dialect, upstream, client, self.store, self.flights, self.pace, notify)
+        await while_connected(driver.drive(life), receive, lambda: client.ended)
+
+    def _read(
+        self, arrival: Arrival, where: Route, dialect: DialectName, body: bytes, notify: Callable[[Notify], None]
+    ) -> Reading:
+        try:
+            encoding = arrival.plain.get("content-encoding", "")
+            plain = decode_body(body, encoding, self.body_limit) if encoding else body
+            conversation = read(dialect, plain)
+            choice = self.targets.choose(where, dialect, conversation.model)
+            changed = choice.model != conversation.model
+            if changed:
+                body = conversation.replace_fields({"model": dumps(choice.model)})
+                conversation = read(dialect, body)
+            return Reading(choice, body, conversation, _hands_off(arrival, conversation), changed)
+        except (NoProvider, BodyTooLarge):
+            raise
+        except (UnreadableBody, BodyUnreadable):
+            reason = "unreadable_body"
+        except Exception as error:
+            notify(fault("reading", error))
+            reason = "fault"
+        return Reading(self.targets.choose(where, dialect, ""), body, reason=reason)
+
+    def _life(
+        self,
+        arrival: Arrival,
+        where: Route,
+        dialect: DialectName,
+        reading: Reading,
+        tenant: bytes,
+        notify: Callable[[Notify], None],
+    ) -> Life:
+        """What is to become of a request; whatever fails here, it is relayed."""
+        if reading.conversation is None or reading.reason:
+            return relayed(reading.reason)
+        try:
+            target = self.targets.target(reading.choice, dialect)
+            request = Request(arrival.id, reading.conversation, tenant, target, arrival.began)
+            return counted(request, self.kit) if where.kind == "count" else exchange(request, self.kit)
+        except Exception as error:
+            notify(fault("target", error))
+            return relayed("fault")
+
+    def _listener(self, secret: bytes, root: str, notify: Callable[[Notify], None]) -> Callable[[int], None]:
+        def heard(status: int) -> None:
+            if 200 <= status < 300:
+                try:
+                    self.tenants.accepted(secret, root)
+                except Exception as error:
+                    notify(fault("tenant", error))
+
+        return heard
+
+
+def _hands_off(arrival: Arrival, conversation: Conversation) -> str:
+    if bypasses(arrival.plain):
+        return "bypassed"
+    return "own_compaction" if own_compaction(conversation, arrival.plain) else ""
+
+
+def fault(where: str, error: BaseException) -> Notify:
+    """The notice of a bug. The type alone: a message may quote what it failed on."""
+    return Notify("fault", {"where": where, "error": type(error).__name__})
+
+
+def tell(arrival: Arrival, notice: Notify) -> None:
+    """Writes a notice to the log."""
+    level = logging.WARNING if notice.event == "fault" else logging.DEBUG
+    if steps.isEnabledFor(level):
+        detail = " ".join(f"{key}={value}" for key, value in notice.detail.items())
+        steps.log(level, "%s %s %s", arrival.id, notice.event, detail)

@@ -1,0 +1,80 @@
+"""Requests that carry no conversation: streamed up and streamed down as they are.
+
+Knows HTTP and where a path belongs; reads no body. Called by the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from tidegate.engine.effects import Outcome
+from tidegate.gateway.arrival import Arrival, Receive, body_pieces, while_connected, whole_body
+from tidegate.gateway.asgi import AsgiClient
+from tidegate.gateway.credentials import with_key
+from tidegate.gateway.messages import forwarded, spoken
+from tidegate.gateway.routes import Route
+from tidegate.gateway.targets import Targets
+from tidegate.upstream.http import Request
+from tidegate.upstream.pool import Pool
+
+SMALL = 1 << 20
+"""Bytes of a body that is read whole first: such a request may go out again where a kept connection proves stale."""
+
+BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+"""Methods that need no `Content-Length: 0` to say that there is no body."""
+
+
+async def relay(
+    arrival: Arrival,
+    where: Route,
+    client: AsgiClient,
+    receive: Receive,
+    *,
+    targets: Targets,
+    pool: Pool,
+    environ: Mapping[str, str],
+) -> None:
+    """Relays one request. Raises `NoProvider`, `UpstreamError` and `ClientGone`."""
+    client.outcome = Outcome(reason="not_a_conversation")
+    provider = targets.other(where, where.dialect or spoken(arrival.plain))
+    url = targets.url(where, provider, arrival.query)
+    headers = with_key(forwarded(arrival.headers), provider, environ)
+    read = asyncio.Event()
+    body, length = await _body(arrival, receive, read)
+
+    async def exchange() -> None:
+        try:
+            response = await pool.send(Request(arrival.method, url, headers, body, length))
+        finally:
+            read.set()
+        try:
+            await client.answer_head(response.status, response.headers)
+            while piece := await response.read():
+                await client.piece(piece)
+        finally:
+            await response.close()
+        await client.end()
+
+    await while_connected(exchange(), receive, lambda: client.ended, read)
+
+
+async def _body(
+    arrival: Arrival, receive: Receive, read: asyncio.Event
+) -> tuple[AsyncIterator[bytes] | bytes | None, int | None]:
+    """(the body, its length where it is a stream of known length). Sets `read` once it has been read to its end."""
+    length = arrival.length
+    if length is not None and 0 < length <= SMALL:
+        whole = await whole_body(arrival, receive, SMALL)
+        read.set()
+        return whole, None
+    if not length and "transfer-encoding" not in arrival.plain:
+        read.set()
+        return (None if arrival.method in BODILESS else b""), None
+
+    async def streamed() -> AsyncIterator[bytes]:
+        async for piece in body_pieces(receive):
+            yield piece
+        read.set()
+
+    return streamed(), length
