@@ -113,7 +113,7 @@ def test_the_limit_holds_for_plain_bodies_too() -> None:
 @pytest.mark.parametrize("name", CODINGS)
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_bomb_does_not_go_off(name: str, twice: bool) -> None:
-    bomb = CODINGS[name](b"\0" * (300_000_000 if name == "zstd" else 60_000_000))
+    bomb = CODINGS[name](b"\0" * (200_000_000 if name == "zstd" else 20_000_000))
     if twice:
         bomb = CODINGS[name](bomb)
     assert len(bomb) < 100_000

@@ -12,6 +12,7 @@ from faulty_server import CHUNKED, OK, Peer, Server, answers, once, settled
 from tidegate.engine.effects import UpstreamError
 from tidegate.upstream import Pool, Request, Timeouts
 from tidegate.upstream import http as http_module
+from tidegate.upstream.connection import Connection
 
 
 @pytest.fixture
@@ -209,6 +210,21 @@ async def test_there_is_no_second_retry(pool: Pool) -> None:
     assert pool.open_now == 0
 
 
+async def test_the_retry_does_not_meet_another_stale_connection(pool: Pool) -> None:
+    async def script(peer: Peer) -> None:
+        first = await peer.request()
+        await asyncio.sleep(0.02)
+        await peer.send(OK)
+        if first is not None and first.line.startswith("GET"):
+            await peer.request()
+
+    async with Server(script) as server:
+        await asyncio.gather(*[get(pool, server.url()) for _ in range(3)])
+        response = await pool.send(Request("POST", server.url(), [], b"x"))
+        assert await response.read_all(10) == b"ok"
+        assert server.connections == 4
+
+
 async def test_a_new_connection_that_closes_is_not_retried(pool: Pool) -> None:
     async with Server(once(b"")) as server:
         with pytest.raises(UpstreamError, match="without an answer") as caught:
@@ -291,6 +307,39 @@ async def test_a_turn_that_does_not_come_is_a_timeout_and_loses_no_place() -> No
         assert await waiting == b"ok"
         assert await get(pool, server.url()) == b"ok"
         assert pool.open_now == 1
+    await pool.close()
+
+
+async def test_a_connection_handed_to_a_request_that_is_cancelled_goes_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = Pool(timeouts=Timeouts(connect=1), max_per_host=1)
+    doomed: list[asyncio.Task[bytes]] = []
+    freed = pool._freed
+
+    def freed_and_cancelled(connection: Connection) -> None:
+        freed(connection)
+        if doomed:
+            doomed.pop().cancel()
+
+    monkeypatch.setattr(pool, "_freed", freed_and_cancelled)
+
+    async def script(peer: Peer) -> None:
+        while await peer.request() is not None:
+            await asyncio.sleep(0.02)
+            await peer.send(OK)
+
+    async with Server(script) as server:
+        first = asyncio.create_task(get(pool, server.url()))
+        await settled(lambda: len(server.requests) == 1)
+        second = asyncio.create_task(get(pool, server.url()))
+        await asyncio.sleep(0)
+        doomed.append(second)
+        third = asyncio.create_task(get(pool, server.url()))
+        outcome = await asyncio.gather(first, second, third, return_exceptions=True)
+        assert (outcome[0], outcome[2]) == (b"ok", b"ok")
+        assert isinstance(outcome[1], asyncio.CancelledError)
+        assert (server.connections, pool.open_now) == (1, 1)
     await pool.close()
 
 

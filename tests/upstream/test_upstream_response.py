@@ -395,6 +395,53 @@ async def test_a_refusal_before_the_whole_body_was_sent_is_delivered(pool: Pool,
         assert pool.open_now == 0
 
 
+async def test_a_refusal_ends_the_reading_of_the_clients_body(pool: Pool) -> None:
+    log: list[int] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(b"HTTP/1.1 401 No\r\nContent-Length: 3\r\n\r\nno")
+        await asyncio.sleep(0.5)
+        await peer.send(b"!")
+        await peer.gone()
+
+    async def slow() -> AsyncIterator[bytes]:
+        for n in range(100):
+            log.append(n)
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    async with Server(script) as server:
+        response = await pool.send(Request("POST", server.url(), [], slow()))
+        assert (response.status, await response.read_all(10)) == (401, b"no!")
+        assert len(log) < 25
+        await settled(lambda: server.open == 0)
+    assert pool.open_now == 0
+
+
+async def test_an_answer_to_half_a_request_ends_the_connection(pool: Pool) -> None:
+    """Were it kept, the rest of the body would be read as the next request."""
+    answered = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(OK)
+        await asyncio.sleep(0.05)
+        answered.set()
+        await peer.gone()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"x"
+        await answered.wait()
+        yield b"y"
+
+    async with Server(script) as server:
+        response = await pool.send(Request("POST", server.url(), [], body()))
+        assert await response.read_all(10) == b"ok"
+        assert pool.open_now == 0
+        await settled(lambda: server.open == 0)
+
+
 # --- cancellation
 
 

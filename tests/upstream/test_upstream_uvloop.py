@@ -26,7 +26,7 @@ PLAIN = [
     pooling.test_connections_are_used_again,
     pooling.test_a_connection_closed_while_idle_costs_the_upstream_one_request_only,
     pooling.test_there_is_no_second_retry,
-    pooling.test_each_piece_of_a_body_has_its_own_time,
+    pooling.test_silence_before_the_head_is_a_504,
     pooling.test_nobody_listens,
     pooling.test_no_such_host,
     pooling.test_closing_the_pool_closes_everything,
@@ -35,7 +35,6 @@ PLAIN = [
 
 ALONE = [
     responding.test_cancellation_at_any_moment_leaves_a_pool_that_works,
-    pooling.test_500_concurrent_streams_and_none_is_lost,
 ]
 
 TLS = [
