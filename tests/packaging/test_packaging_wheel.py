@@ -37,9 +37,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an environment that holds the wheel; its dependencies are those of the environment of the tests."""
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check", wheel, cwd=folder)
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    run(*pip, "install", "--no-index", "--no-deps", wheel, cwd=folder)
     site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
     paths = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
     # A folder that a .pth adds has its own .pth files left unread, so the editable install does not shadow the wheel.
