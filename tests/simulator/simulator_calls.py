@@ -9,6 +9,9 @@ from typing import Any
 
 from tidegate.simulator import SimulatorApp, SimulatorSettings, create_app
 
+_RUNNER = asyncio.Runner()
+"""One event loop for all calls: starting one for each costs more than the call."""
+
 KEYS = {"authorization": "Bearer any", "anthropic-version": "2023-06-01"}
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -57,7 +60,7 @@ def call(
     app: SimulatorApp, path: str, body: Any = None, headers: dict[str, str] | None = None, method: str = "POST"
 ) -> Answer:
     data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-    return asyncio.run(_call(app, path, data, KEYS if headers is None else headers, method))
+    return _RUNNER.run(_call(app, path, data, KEYS if headers is None else headers, method))
 
 
 async def _call(app: SimulatorApp, path: str, data: bytes, headers: dict[str, str], method: str) -> Answer:

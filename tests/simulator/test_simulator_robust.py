@@ -1,11 +1,9 @@
 """Bodies of any shape are judged, never a crash."""
 
-import asyncio
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulator_calls import KEYS, PATHS, _call, app_of
+from simulator_calls import PATHS, app_of, call
 
 from tidegate.simulator.fields import MESSAGES_BLOCKS, RESPONSES_ITEMS
 from tidegate.simulator.jsontext import encode
@@ -19,10 +17,11 @@ ROLES = st.sampled_from(["user", "assistant", "system", "tool", "developer", "fu
 LEAF = st.none() | st.booleans() | st.integers(-5, 3000) | WORDS | TYPES
 # fmt: off
 NAMES = st.sampled_from([
-    "role", "content", "type", "text", "id", "call_id", "name", "arguments", "input",
-    "output", "tool_calls", "tool_call_id", "function", "parameters", "properties", "tool_use_id", "thinking", "signature",
-    "data", "summary", "encrypted_content", "cache_control", "budget_tokens", "enum", "items", "effort", "include_usage",
-    "required", "input_schema",
+    "role", "content", "type", "text", "id", "call_id",
+    "name", "arguments", "input", "output", "tool_calls", "tool_call_id",
+    "function", "parameters", "properties", "tool_use_id", "thinking", "signature",
+    "data", "summary", "encrypted_content", "cache_control", "budget_tokens", "enum",
+    "items", "effort", "include_usage", "required", "input_schema",
 ])
 # fmt: on
 JSON = st.recursive(
@@ -67,7 +66,7 @@ APPS = {name: app_of(profile=name, window=2000, strict_fields=False) for name in
 @given(body=BODY, profile=st.sampled_from(list(APPS)))
 def test_any_body_gets_an_answer(path, body, profile):
     app = APPS[profile]
-    answer = asyncio.run(_call(app, path, encode(body), KEYS, "POST"))
+    answer = call(app, path, encode(body))
     assert answer.status in (200, 400, 404, 422, 500)
     if answer.status == 500:
         assert "conversation roles must alternate" in answer.error
