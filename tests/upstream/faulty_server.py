@@ -107,6 +107,7 @@ class Server:
     requests: list[Received] = field(default_factory=list)
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def __aenter__(self) -> Server:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self.tls)
@@ -117,14 +118,19 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        await asyncio.sleep(0)  # connections just accepted become tasks
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.001)  # transports close their sockets in the next rounds
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._writers.append(writer)
         self.connections += 1
         self.open += 1
         try:

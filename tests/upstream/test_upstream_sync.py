@@ -357,6 +357,8 @@ def test_tls(authority: Authority) -> None:
         assert response.read() == b"hello"
         with pytest.raises(UpstreamError, match="in the middle"):
             response.read()
+    pool.close()
+    assert pool.counters.open_now == 0
 
 
 def tunnel(upstream: Server) -> Script:
