@@ -90,6 +90,8 @@ class App:
             self._log(arrival, client)
 
     async def _answer(self, arrival: Arrival, client: AsgiClient, receive: Receive) -> None:
+        where = route(arrival.path, self.catalogue.names, single=self.targets.single)
+        client.dialect = where.dialect or client.dialect
         refusal = self.guard.refusal(arrival.plain.get("host", ""), arrival.plain.get("origin", ""))
         if refusal:
             await client.fail(403, refusal, "foreign_origin")
@@ -97,8 +99,6 @@ class App:
         if arrival.path in ("/livez", "/readyz"):
             await self._health(arrival.path, client)
             return
-        where = route(arrival.path, self.catalogue.names, single=self.targets.single)
-        client.dialect = where.dialect or client.dialect
         if where.kind == "unknown_provider":
             known = ", ".join(self.catalogue.names)
             raise NoProvider(f"There is no provider named {where.provider!r} in the path. Known providers: {known}.")

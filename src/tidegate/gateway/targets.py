@@ -15,7 +15,6 @@ from tidegate.config import ModelSettings, Settings
 from tidegate.engine.request import Target
 from tidegate.gateway.routes import Route
 from tidegate.providers import Catalogue, ModelFacts, Provider, api_root, host_root
-from tidegate.upstream.url import join
 from tidegate.wire.conversation import DialectName
 
 GENERIC = "generic"
@@ -91,7 +90,8 @@ class Targets:
         elif route.base == "origin":
             parts = urlsplit(root)
             root = f"{parts.scheme}://{parts.netloc}"
-        return join(root, route.path, query)
+        path = route.path if route.path.startswith("/") or not route.path else f"/{route.path}"
+        return f"{root}{path}?{query.decode('latin-1')}" if query else f"{root}{path}"
 
     def _serving(self, provider: Provider, dialect: DialectName) -> Provider:
         if dialect not in provider.dialects:
