@@ -24,16 +24,16 @@ from tidegate.config import Settings
 from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
-from tidegate.engine.checkpoint import Store
+from tidegate.engine.checkpoint import Store, StoreError
+from tidegate.engine.effects import UpstreamError
 from tidegate.engine.request import Kit, Target
 from tidegate.gateway.app import App
 from tidegate.gateway.guard import is_loopback
 from tidegate.overflow.classify import classify
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
-from tidegate.providers import Catalogue, load
-from tidegate.store import open_store
-from tidegate.store.keyfile import Keys, load_or_create
+from tidegate.providers import Catalogue, ProviderError, load
+from tidegate.store import Keys, default_key_file, default_path, load_or_create, open_store
 from tidegate.upstream.http import Timeouts
 from tidegate.upstream.pool import Pool
 from tidegate.upstream.proxy import from_environ
@@ -47,12 +47,22 @@ class CannotServe(Exception):
 
 
 def build(settings: Settings, environ: Mapping[str, str] | None = None) -> App:
-    """The application with everything it needs. Raises the errors of its parts, each with a text for people."""
+    """The application with everything it needs. Raises `CannotServe` where a part can't be made as it was asked for."""
     environ = os.environ if environ is None else environ
-    catalogue = load(overrides=settings.providers)
-    keys = _keys(settings)
-    kit = make_kit(settings, catalogue, keys)
-    return App(settings, catalogue, kit, _store(settings, keys), _pool(settings, environ), environ)
+    try:
+        catalogue = load(own_providers(), overrides=settings.providers)
+        _check_defaults(settings, catalogue)
+        keys = _keys(settings)
+        kit = make_kit(settings, catalogue, keys)
+        return App(settings, catalogue, kit, _store(settings, keys), _pool(settings, environ), environ)
+    except (ProviderError, StoreError, UpstreamError, ValueError, OSError) as error:
+        raise CannotServe(str(error)) from error
+
+
+def own_providers() -> Path | None:
+    """The folder of the user's own provider files, None where there is none."""
+    folder = Path(platformdirs.user_config_dir("tidegate", appauthor=False)) / "providers"
+    return folder if folder.is_dir() else None
 
 
 def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
@@ -81,13 +91,17 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
     )
 
 
-def run(settings: Settings) -> None:
-    """Serves until told to stop. Raises `CannotServe`."""
+def run(settings: Settings, announce: Callable[[str], None] | None = None) -> None:
+    """Serves until told to stop; `announce` is told the base URL once the port is bound. Raises `CannotServe`."""
     _logging(settings.server.log_level)
+    for warning in settings.warnings:
+        log.warning("%s", warning)
     server, bound, address = _server(settings)
     if not is_loopback(settings.server.host):
         log.warning("bound to %s: anyone who reaches this address can use the gateway's keys", settings.server.host)
     print(f"Tidegate listening on {address}", flush=True)
+    if announce is not None:
+        announce(address)
     server.run(sockets=[bound])
 
 
@@ -133,22 +147,28 @@ def _server(settings: Settings) -> tuple[uvicorn.Server, socket.socket, str]:
     return uvicorn.Server(config), bound, f"http://{shown}:{port}"
 
 
-def data_dir() -> Path:
-    """Where Tidegate keeps what it keeps: the platform's data folder of the user."""
-    return Path(platformdirs.user_data_dir("tidegate", appauthor=False))
+def _check_defaults(settings: Settings, catalogue: Catalogue) -> None:
+    for key in ("default_chat", "default_responses", "default_messages"):
+        name = getattr(settings.routing, key)
+        if name not in catalogue.names:
+            known = ", ".join(catalogue.names)
+            where = settings.origin(f"routing.{key}")
+            raise CannotServe(f"routing.{key} = {name!r} ({where}): there is no such provider. Known: {known}.")
 
 
 def _keys(settings: Settings) -> Keys:
     store = settings.store
     given = store.key.get_secret_value() if store.key is not None else None
-    return load_or_create(store.key_file or data_dir() / "key", given)
+    if given is None and store.kind != "sqlite":
+        return Keys.random()  # nothing outlives the process, so no key needs to
+    return load_or_create(store.key_file or default_key_file(), given)
 
 
 def _store(settings: Settings, keys: Keys) -> Store:
     store = settings.store
     return open_store(
         store.kind,
-        path=store.path or data_dir() / "checkpoints.db",
+        path=store.path or default_path(),
         keys=keys,
         retention_days=store.retention_days,
         max_bytes=store.max_bytes,
@@ -160,7 +180,7 @@ def _pool(settings: Settings, environ: Mapping[str, str]) -> Pool:
     return Pool(
         timeouts=Timeouts(upstream.connect_timeout, upstream.read_timeout, upstream.read_timeout),
         max_per_host=upstream.max_connections,
-        ca_file=upstream.ca_file,
+        ca_file=str(upstream.ca_file) if upstream.ca_file else None,
         proxies=from_environ(environ),
     )
 
@@ -170,8 +190,8 @@ def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, Dial
     built_in, own = default_options(), settings.summary
     base = replace(
         built_in,
-        prompt=own.prompt_file.read_text("utf-8") if own.prompt_file else built_in.prompt,
-        update_prompt=own.update_prompt_file.read_text("utf-8") if own.update_prompt_file else built_in.update_prompt,
+        prompt=_prompt(settings, "prompt_file") or built_in.prompt,
+        update_prompt=_prompt(settings, "update_prompt_file") or built_in.update_prompt,
         tool_result_chars=own.tool_result_chars,
         timeout=settings.compaction.summary_timeout_seconds,
     )
@@ -186,6 +206,19 @@ def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, Dial
         )
 
     return options
+
+
+def _prompt(settings: Settings, key: str) -> str:
+    """The user's own prompt, empty where none is given."""
+    path: Path | None = getattr(settings.summary, key)
+    if path is None:
+        return ""
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotServe(
+            f"summary.{key} = {path} ({settings.origin(f'summary.{key}')}): can't be read: {error}"
+        ) from error
 
 
 def _bind(host: str, port: int) -> socket.socket:
