@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -49,7 +49,7 @@ def links(facts: Sequence[Facts]) -> list[int]:
         # A result whose call the client itself has lost is never the first item kept.
         *((i - 1, i) for i in pairs.orphans if i),
         *((i, i + 1) for i, item in enumerate(facts) if item.leans_on_next),
-        *_reasoning_runs(facts),
+        *_runs(facts),
         *_mentions(facts),
     ):
         back[later] = min(back[later], earlier)
@@ -92,25 +92,27 @@ def choose(
     tail_max: int,
     min_gain: int,
     retain_system_max: int,
+    barred: Collection[int] = (),
 ) -> Cut | None:
     """The earliest legal cut after `covered` that leaves at most `room` and `tail_max` estimated tokens;
     where none does, the latest that leaves the newest group whole. None where there is no legal cut, or less
     than `min_gain` tokens go.
 
     Retained are the newest human item where it lies before the cut, with what it needs to stay legal (the
-    calls that it answers), and system items from inside the history, newest first while they fit
-    `retain_system_max`. What was covered and retained before is not gained again.
+    calls that it answers, the items that it names), and system items from inside the history, newest first while
+    they fit `retain_system_max`. What was covered and retained before is not gained again. `barred` are positions
+    where the caller can't cut, whatever ties there are.
     """
     n = len(facts)
     if len(tokens) != n:
         raise ValueError(f"{n} items, but {len(tokens)} sizes")
     safe = safe_cuts(facts)
-    candidates = [i for i in range(covered + 1, n) if safe[i]]
+    candidates = [i for i in range(covered + 1, n) if safe[i] and i not in barred]
     if not candidates:
         return None
     before = [0, *accumulate(tokens)]
     newest = newest_turn(facts)
-    words = _with_its_calls(facts, newest) if newest is not None else ()
+    words = _with_its_ties(facts, newest) if newest is not None else ()
     systems = [i for i in range(n - 1, -1, -1) if facts[i].role == "system" and i not in words]
     limit = min(room, tail_max)
     chosen = None
@@ -146,14 +148,13 @@ def _retained(
     return tuple(sorted(kept))
 
 
-def _with_its_calls(facts: Sequence[Facts], position: int) -> tuple[int, ...]:
-    """The item and all that its own tool results need: their calls, and those calls' other results."""
-    if not facts[position].results and not facts[position].calls:
-        return (position,)
+def _with_its_ties(facts: Sequence[Facts], position: int) -> tuple[int, ...]:
+    """The item and all that can't be without it, nor it without them: the calls that it answers and their other
+    results, items that it names, and so on from there."""
     partners: dict[int, set[int]] = defaultdict(set)
-    for call, result in _pairs(facts).answers:
-        partners[call].add(result)
-        partners[result].add(call)
+    for one, other in (*_pairs(facts).answers, *_runs(facts), *_mentions(facts)):
+        partners[one].add(other)
+        partners[other].add(one)
     found, todo = {position}, [position]
     while todo:
         new = partners[todo.pop()] - found
@@ -208,16 +209,19 @@ def _in_flight(facts: Sequence[Facts], open_calls: Iterable[int]) -> Iterator[in
     return (i for i in open_calls if i >= over)
 
 
-def _reasoning_runs(facts: Sequence[Facts]) -> Iterator[tuple[int, int]]:
-    """Ties a Responses reasoning item to all assistant items that directly follow it: the API refuses an item
-    that came with reasoning where the reasoning is missing, and the other way round."""
+def _runs(facts: Sequence[Facts]) -> Iterator[tuple[int, int]]:
+    """Ties thinking to all assistant items that directly follow it.
+
+    Responses: an item that came with reasoning is refused where the reasoning is missing, and the other way round.
+    Messages: the API reads neighbouring assistant messages as one turn, and that must begin with its thinking.
+    """
     start: int | None = None
     for i, item in enumerate(facts):
         if start is not None and item.role == "assistant":
             yield start, i
         else:
             start = None
-        if start is None and item.kind == "reasoning":
+        if start is None and (item.kind == "reasoning" or item.thinking):
             start = i
 
 
