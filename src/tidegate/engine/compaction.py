@@ -16,7 +16,7 @@ from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Notify
 from tidegate.engine.sizing import Sizing
-from tidegate.engine.view import View, items_to_summarise, replaced
+from tidegate.engine.view import View, barred_cuts, items_to_summarise, replaced
 from tidegate.overflow.verdict import Refusal, Sent
 
 Why: TypeAlias = Literal["threshold", "overflow"]
@@ -51,13 +51,14 @@ def plan(sizing: Sizing, view: View, aim: int, why: Why) -> Plan | None:
     room = max(MIN_ROOM, min(summary_room(limits.window or size.tokens), aim // 3))
     half_window = int(limits.window / size.ratio) // 2 if limits.window else aim
     cut = choose(
-        [entry.facts for entry in history.entries],
+        history.facts,
         [entry.tokens for entry in history.entries],
         covered=view.covered,
         room=max(0, aim - history.overhead - room),
         tail_max=min(half_window, policy.keep_recent_tokens or half_window),
         min_gain=int(MIN_GAIN * size.local),
         retain_system_max=max(0, aim // 4),
+        barred=barred_cuts(history, sizing.request.target),
     )
     if cut is None:
         return None

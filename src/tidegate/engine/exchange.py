@@ -126,7 +126,7 @@ class _Story:
         self.sizing = replace(self.sizing, reports=found.reports)
         whole = plain(history)
         for checkpoint in found.checkpoints:
-            if checkpoint.artifact.kind == "text" and applicable(history, checkpoint):
+            if checkpoint.artifact.kind == "text" and applicable(history, checkpoint, self.request.target):
                 view = replaced(history, checkpoint, self.request.target)
                 if view.tokens < whole.tokens:
                     self.action = "replayed"

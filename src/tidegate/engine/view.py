@@ -5,8 +5,9 @@ Knows legal orders and merges; makes no decision and no call. Called by the exch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tidegate.compactors.summary import mark
 from tidegate.context.cut import newest_turn, safe_cuts
@@ -16,7 +17,7 @@ from tidegate.context.ledger import Entry, Ledger
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.request import Target
 from tidegate.wire import REQUESTS
-from tidegate.wire.conversation import Conversation, JsonObject, UnreadableBody
+from tidegate.wire.conversation import Conversation, Facts, JsonObject, UnreadableBody
 from tidegate.wire.jsontext import dumps, loads
 
 ITEM_OVERHEAD = 4
@@ -38,14 +39,17 @@ class History:
     """Tokens of all that is never compacted: system, leading system items, tools, schema."""
 
     @property
-    def raws(self) -> tuple[bytes, ...]:
-        """Raw JSON of the chained items."""
-        lead = self.conversation.lead
-        return tuple(item.raw for item in self.conversation.items[lead:])
+    def facts(self) -> list[Facts]:
+        """Facts of the chained items."""
+        return [entry.facts for entry in self.entries]
+
+    def raw(self, position: int) -> bytes:
+        """Raw JSON of the chained item at `position`."""
+        return self.conversation.items[self.conversation.lead + position].raw
 
     def value(self, position: int) -> JsonObject:
         """The chained item at `position`, parsed."""
-        value = loads(self.conversation.items[self.conversation.lead + position].raw)
+        value = loads(self.raw(position))
         if not isinstance(value, dict):
             raise UnreadableBody(f"item {position} is not an object")
         return value
@@ -86,34 +90,59 @@ def plain(history: History) -> View:
     return View(history.conversation.raw, 0, None, tokens)
 
 
-def applicable(history: History, checkpoint: Checkpoint) -> bool:
-    """Whether a matching checkpoint may stand for the beginning of this very history: something is left after it, the
-    cut splits nothing here, and the newest words of the user stay verbatim."""
+def applicable(history: History, checkpoint: Checkpoint, target: Target) -> bool:
+    """Whether a matching checkpoint may stand for the beginning of this very history at this target: something is left
+    after it, the cut splits nothing here, and the newest words of the user stay verbatim."""
     n, k = len(history.entries), checkpoint.length
     if not 0 < k < n or history.chain.links[k] != checkpoint.chain:
         return False
-    facts = [entry.facts for entry in history.entries]
+    facts = history.facts
     newest = newest_turn(facts)
     if newest is not None and newest < k and newest not in checkpoint.artifact.retained:
         return False
-    return all(p < k for p in checkpoint.artifact.retained) and safe_cuts(facts)[k]
+    if not all(p < k for p in checkpoint.artifact.retained) or k in barred_cuts(history, target):
+        return False
+    return safe_cuts(facts)[k]
+
+
+def barred_cuts(history: History, target: Target) -> frozenset[int]:
+    """Positions before which a summary, a user message, would bring two user messages in a row, where a target's
+    template refuses that.
+
+    Templates don't count tool rounds, so a round that stands between an answer and the next user message does not part
+    that from the summary (Mistral's, F60); a user message right after the cut takes the summary into itself.
+    """
+    if not target.merge_user:
+        return frozenset()
+    barred = []
+    user_next = False
+    for i in range(len(history.entries) - 1, -1, -1):
+        facts = history.entries[i].facts
+        if facts.role == "user":
+            user_next = True
+            continue
+        if facts.role == "assistant" and facts.kind == "message" and not facts.calls:
+            user_next = False
+        if user_next:
+            barred.append(i)
+    return frozenset(barred)
 
 
 def replaced(history: History, checkpoint: Checkpoint, target: Target) -> View:
     """The history with the checkpoint's artifact in place of its first items."""
-    conversation, covered = history.conversation, checkpoint.length
-    artifact = checkpoint.artifact
-    before, after, taken = _artifact_items(history, artifact, covered, target)
-    tail = list(history.raws[covered + taken :])
-    edited, add_headers, bind = _bound_thinking(history, covered + taken, target)
-    lead = conversation.lead
-    if edited:
-        tail = [raw for raw in (edited.get(i, raw) for i, raw in enumerate(tail)) if raw is not None]
-        body = conversation.replace_items([*before, *after, *tail], keep_from=len(conversation.items))
+    conversation, covered, artifact = history.conversation, checkpoint.length, checkpoint.artifact
+    fate = _fate_of_thinking(history, artifact, covered, target)
+    keep = _without_thinking if fate == "leave_out" else _as_it_came
+    before, taken = _artifact_items(history, artifact, covered, target, keep)
+    if fate == "leave_out":
+        tail = [raw for p in range(covered + taken, len(history.entries)) if (raw := keep(history, p)) is not None]
+        body = conversation.replace_items([*before, *tail], keep_from=len(conversation.items))
     else:
-        body = conversation.replace_items([*before, *after], keep_from=lead + covered + taken)
-    if bind:
+        body = conversation.replace_items(before, keep_from=conversation.lead + covered + taken)
+    add_headers = {}
+    if fate == "api_drops":
         body = _drop_mismatched(REQUESTS[conversation.dialect].read(body))
+        add_headers = {"anthropic-beta": DROP_BLOCK_BETA}
     kept = sum(entry.tokens for entry in history.entries[covered:])
     artifact_tokens = artifact_size(history, artifact)
     return View(body, covered, checkpoint, history.overhead + artifact_tokens + kept, artifact_tokens, add_headers)
@@ -127,71 +156,82 @@ def artifact_size(history: History, artifact: Artifact) -> int:
 
 
 def _artifact_items(
-    history: History, artifact: Artifact, covered: int, target: Target
-) -> tuple[list[bytes], list[bytes], int]:
-    """(items before the tail: system ones and the artifact, retained user items, tail items merged into them)."""
+    history: History, artifact: Artifact, covered: int, target: Target, keep: Callable[[History, int], bytes | None]
+) -> tuple[list[bytes], int]:
+    """(the artifact with what is retained beside it, how many items after the cut are merged into it)."""
     requests = REQUESTS[history.conversation.dialect]
-    systems = [history.raws[p] for p in artifact.retained if history.entries[p].facts.role == "system"]
-    others = [p for p in artifact.retained if history.entries[p].facts.role != "system"]
-    if target.binds_thinking:
-        others = [p for p in others if _unbound(history, p) is not None]
+    # Instructions from before the retained words stand before everything, those from after them after them.
+    words = next(
+        (i for i, p in enumerate(artifact.retained) if history.entries[p].facts.role != "system"),
+        len(artifact.retained),
+    )
+    systems = [history.raw(p) for p in artifact.retained[:words]]
+    others = artifact.retained[words:]
+    after = [raw for p in others if (raw := keep(history, p)) is not None]
     if artifact.kind == "opaque":
-        return [*systems, *artifact.items], [history.raws[p] for p in others], 0
+        return [*systems, *artifact.items, *after], 0
     text = mark(artifact.text)
-    merge = target.merge_user or history.conversation.dialect == "messages"
-    after = [(_unbound(history, p) if target.binds_thinking else None) or history.raws[p] for p in others]
-    # The API of Messages wants a user message first; elsewhere instructions stand before everything else.
-    user_first = history.conversation.dialect == "messages" and systems
-    if merge and not user_first:
-        if others:
-            merged = requests.prepend_text(history.value(others[0]), text)
-            if merged is not None:
-                return systems, [merged, *after[1:]], 0
-        elif history.entries[covered].facts.role == "user":
-            merged = requests.prepend_text(history.value(covered), text)
-            if merged is not None:
-                return systems, [merged], 1
-    summary = requests.text_item("user", text)
-    return ([summary, *systems], after, 0) if user_first else ([*systems, summary], after, 0)
+    if history.conversation.dialect == "messages" and systems:
+        # The API of Messages wants a user message first.
+        return [requests.text_item("user", text), *systems, *after], 0
+    if target.merge_user or history.conversation.dialect == "messages":
+        merged = _merged(history, others[0] if others else covered, text)
+        if merged is not None:
+            return ([*systems, merged, *after[1:]], 0) if others else ([*systems, merged], 1)
+    return [*systems, requests.text_item("user", text), *after], 0
 
 
-def _unbound(history: History, position: int) -> bytes | None:
+def _merged(history: History, position: int, text: str) -> bytes | None:
+    """A user item with the summary before its words, None where it can't take it."""
+    dialect = history.conversation.dialect
+    if history.entries[position].facts.role != "user":
+        return None
+    value = history.value(position)
+    content = value.get("content")
+    if dialect == "messages" and isinstance(content, str) and content:
+        # A list whatever the client writes: it turns texts into lists and back as it moves its cache marks.
+        value = {**value, "content": [{"type": "text", "text": content}]}
+    return REQUESTS[dialect].prepend_text(value, text)
+
+
+def _fate_of_thinking(
+    history: History, artifact: Artifact, covered: int, target: Target
+) -> Literal["stays", "api_drops", "leave_out"]:
+    """What becomes of Anthropic thinking on models that bind it to a past that is now rewritten.
+
+    The API is told to drop what does not match (wire contract of preserved thinking: `thinking.block_binding`):
+    thinking from after the compaction still does, and the forwarded beginning keeps its bytes. A request without
+    thinking has no place to say so: there the blocks are left out, whole.
+    """
+    kept = (*artifact.retained, *range(covered, len(history.entries)))
+    if not target.binds_thinking or not any(history.entries[p].facts.thinking for p in kept):
+        return "stays"
+    asked = _thinking_field(history.conversation)
+    return "leave_out" if asked is None or asked.get("type") in (None, "disabled") else "api_drops"
+
+
+def _as_it_came(history: History, position: int) -> bytes | None:
+    return history.raw(position)
+
+
+def _without_thinking(history: History, position: int) -> bytes | None:
     """An item without thinking blocks, None where nothing else is in it."""
     if not history.entries[position].facts.thinking:
-        return history.raws[position]
+        return history.raw(position)
     return REQUESTS[history.conversation.dialect].drop_thinking(history.value(position))
 
 
-def _bound_thinking(
-    history: History, start: int, target: Target
-) -> tuple[dict[int, bytes | None], dict[str, str], bool]:
-    """Tail items (by place in the tail) without the thinking blocks that the new past has invalidated.
-
-    In an open tool round the newest assistant turn must keep its blocks, so there the API is told to drop what does not
-    match (wire contract of preserved thinking: `thinking.block_binding`).
-    """
-    if not target.binds_thinking:
-        return {}, {}, False
-    bearing = [i for i in range(start, len(history.entries)) if history.entries[i].facts.thinking]
-    if not bearing:
-        return {}, {}, False
-    open_round = history.entries[-1].facts.role == "tool"
-    newest_assistant = max(
-        (i for i, entry in enumerate(history.entries) if entry.facts.role == "assistant"), default=-1
-    )
-    held = open_round and newest_assistant in bearing
-    edited = {i - start: _unbound(history, i) for i in bearing if not (held and i == newest_assistant)}
-    return edited, ({"anthropic-beta": DROP_BLOCK_BETA} if held else {}), held
+def _thinking_field(conversation: Conversation) -> JsonObject | None:
+    raw = conversation.fields.get("thinking")
+    value = loads(raw) if raw else None
+    return value if isinstance(value, dict) else None
 
 
 def _drop_mismatched(conversation: Conversation) -> bytes:
-    raw = conversation.fields.get("thinking")
-    thinking = loads(raw) if raw else None
-    if not isinstance(thinking, dict):
-        return conversation.raw
-    binding = thinking.get("block_binding")
+    asked = _thinking_field(conversation) or {}
+    binding = asked.get("block_binding")
     merged = {**(binding if isinstance(binding, dict) else {}), "prefix_mismatch_behavior": "drop_block"}
-    return conversation.replace_fields({"thinking": dumps({**thinking, "block_binding": merged})})
+    return conversation.replace_fields({"thinking": dumps({**asked, "block_binding": merged})})
 
 
 def items_to_summarise(history: History, view: View, cut_at: int, retained: Sequence[int]) -> tuple[JsonObject, ...]:
