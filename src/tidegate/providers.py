@@ -1,23 +1,28 @@
 """Loads the provider files: the built-in ones, with the user's own laid over them, and answers by name or model.
 
 Knows where the files are and how one lies over another, not what their fields mean (`provider_file`). Makes no request
-and reads no environment. Called by the gateway, the drivers and the command line.
+and reads no environment. Called by the gateway, the drivers and the command line; `classify` by anybody.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from tidegate.overflow import classify as judge
+from tidegate.overflow import raised, verdict
 from tidegate.overflow.pattern import BadRule
 from tidegate.overflow.rules import Rules, RulesFile, check
+from tidegate.overflow.verdict import Evidence, Sent, Verdict
 from tidegate.provider_file import (
     Auth,
     Data,
@@ -41,6 +46,7 @@ __all__ = [
     "Quirks",
     "Refusal",
     "api_root",
+    "classify",
     "host_root",
     "load",
 ]
@@ -103,6 +109,11 @@ class Catalogue:
                 return matching[0] if len(matching) == 1 else None
         return None
 
+    def at(self, url: str) -> Provider | None:
+        """The provider whose base URL has the host of this URL."""
+        host = _host(url)
+        return next((p for p in self if host and p.base_url and _host(p.base_url) == host), None)
+
     def check(self) -> None:
         """Check every rule: safe pattern, sample recognised as its own kind. Raises `ProviderError`.
 
@@ -111,6 +122,60 @@ class Catalogue:
         for provider in self:
             _check_rules(provider.refusals, f"{provider.name}.toml", self._shared)
         _check_rules(self._shared.refusals, f"{SHARED}.toml", self._shared)
+
+
+def classify(
+    refusal: verdict.Refusal | BaseException | str | bytes,
+    *,
+    provider: str | None = None,
+    model: str | None = None,
+    sent: Sent | None = None,
+) -> Verdict:
+    """What a provider's refusal means: is the input too long for the model's window, or only like it? Never raises.
+
+    `refusal` is a `Refusal` (status, body, headers), an exception of the openai, anthropic, litellm, httpx, httpx2 or
+    botocore packages (or one that has such an exception as its cause), or just the error's text. `provider` is a name
+    of `tidegate providers`; left out, it is guessed from the exception and the model; any other name means rules for
+    any provider. `sent` is what is known of the request and decides where the body can't; its window is looked up by
+    the model's name where it is left out.
+    """
+    read = raised.read(refusal) if isinstance(refusal, BaseException) else None
+    if read is not None:
+        answer = read.refusal
+    elif isinstance(refusal, verdict.Refusal):
+        answer = refusal
+    else:
+        answer = verdict.Refusal(None, refusal if isinstance(refusal, str | bytes) else str(refusal))
+    known = default()
+    model = model or (read.model if read else "")
+    found = _whose(known, provider, read, model)
+    if found and model and (sent is None or sent.window is None):
+        facts = found.model(model)
+        sent = replace(sent or Sent(), window=facts.input_limit or facts.window)
+    judged = judge(answer, known.rules(found.name if found else None), sent=sent)
+    if read and read.no_answer and judged.evidence.source == "classify":
+        return Verdict("server", "none", certain=True, evidence=Evidence("no-answer", "classify"))
+    return judged
+
+
+@lru_cache(maxsize=1)
+def default() -> Catalogue:
+    """The built-in providers, loaded once."""
+    return load()
+
+
+def _whose(known: Catalogue, name: str | None, read: raised.Raised | None, model: str) -> Provider | None:
+    for given in (name, read.provider if read else None):
+        if given:
+            return known.get(given) if given in known.names else None
+    return (known.at(read.url) if read and read.url else None) or (known.serving(model) if model else None)
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def load(overlay: Path | None = None, overrides: Mapping[str, Mapping[str, Any]] | None = None) -> Catalogue:
