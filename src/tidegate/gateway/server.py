@@ -216,9 +216,8 @@ def _prompt(settings: Settings, key: str) -> str:
     try:
         return path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotServe(
-            f"summary.{key} = {path} ({settings.origin(f'summary.{key}')}): can't be read: {error}"
-        ) from error
+        where = settings.origin(f"summary.{key}")
+        raise CannotServe(f"summary.{key} = {path} ({where}): can't be read: {error}") from error
 
 
 def _bind(host: str, port: int) -> socket.socket:
