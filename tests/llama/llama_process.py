@@ -7,12 +7,14 @@ import os
 import selectors
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,9 @@ class Answered:
 @contextmanager
 def started(command: Sequence[str], environ: Mapping[str, str], log: Path) -> Iterator[str]:
     """Runs a program until the block is left; gives the URL from its `listening on URL` line. Its words go to `log`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
     with log.open("wb") as err:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, env={**os.environ, **environ})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err, env={**inherited, **environ})
     try:
         yield _url(process, log)
     finally:
@@ -94,6 +97,35 @@ def gateway(upstream: str, folder: Path, *extra: str) -> Iterator[str]:
         yield url
 
 
+@contextmanager
+def recording(upstream: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A relay before a server: its URL, and the bodies of all that was asked through it, in order."""
+    asked: list[dict[str, Any]] = []
+
+    class Relay(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            asked.append(json.loads(body))
+            answered = post(upstream + self.path, body)
+            self.send_response(answered.status)
+            self.send_header("content-type", answered.headers["content-type"])
+            self.send_header("content-length", str(len(answered.body)))
+            self.end_headers()
+            self.wfile.write(answered.body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Relay) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def get(url: str) -> Answered:
     return _answered(urllib.request.Request(url))
 
@@ -114,14 +146,20 @@ def _answered(request: urllib.request.Request) -> Answered:
 
 
 def turn(
-    dialect: str, history: Sequence[Mapping[str, Any]], *, stream: bool = False, limit: int = 128
+    dialect: str, history: Sequence[Mapping[str, Any]], *, stream: bool = False, limit: int = 128, model: str = "local"
 ) -> dict[str, Any]:
     """Body of a request with these items."""
     limits = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
     items = "input" if dialect == "responses" else "messages"
     # Agents ask for the usage of a stream; the other two APIs tell it unasked.
     usage = {"stream_options": {"include_usage": True}} if stream and dialect == "chat" else {}
-    return {"model": "local", items: list(history), limits[dialect]: limit, "stream": stream, **usage}
+    return {"model": model, items: list(history), limits[dialect]: limit, "stream": stream, **usage}
+
+
+def words(item: Mapping[str, Any]) -> str:
+    """The text of a message, whichever way it is written."""
+    content = item["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
 def said(dialect: str, role: str, text: str) -> dict[str, Any]:
@@ -140,6 +178,8 @@ class Chat:
     dialect: DialectName
     stream: bool = False
     limit: int = 128
+    model: str = "local"
+    """Any name will do for a server with one model; the gateway learns windows by it."""
     history: list[dict[str, Any]] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
     """What the gateway's header said of every turn."""
@@ -147,7 +187,7 @@ class Chat:
     def ask(self, text: str) -> Answered:
         """One turn; its answer joins the history if it is one."""
         self.history.append(said(self.dialect, "user", text))
-        body = turn(self.dialect, self.history, stream=self.stream, limit=self.limit)
+        body = turn(self.dialect, self.history, stream=self.stream, limit=self.limit, model=self.model)
         answered = post(self.base + PATHS[self.dialect], body)
         self.actions.append(answered.headers.get("x-tidegate-action", ""))
         if answered.status == 200:

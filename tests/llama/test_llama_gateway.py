@@ -6,40 +6,47 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from llama_process import PATHS, Chat, gateway, post, said, turn
+from llama_process import PATHS, Chat, gateway, post, recording, said, turn, words
 from tiny_models import RECITED
 
 from tidegate.wire.conversation import DialectName
 
 each_dialect = pytest.mark.parametrize("dialect", PATHS)
+streamed_or_not = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 ASK = "Please read the files of the cart again and keep every price; " * 10
+SUMMARY = "".join(RECITED).strip()
 
 
-@pytest.fixture
-def served(reciting: str, tmp_path: Path) -> Iterator[str]:
-    """A gateway that knows nothing yet, before the reciting server; its URL."""
-    with gateway(reciting, tmp_path) as url:
+@pytest.fixture(scope="module")
+def served(reciting: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway before the reciting server; its URL."""
+    with gateway(reciting, tmp_path_factory.mktemp("served")) as url:
         yield url
 
 
+@pytest.fixture
+def unknown(request: pytest.FixtureRequest) -> str:
+    """A model of which the gateway has heard nothing, and a topic nobody has talked about."""
+    return str(request.node.name)
+
+
 @each_dialect
-@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@streamed_or_not
 def test_a_chat_outgrows_the_window_and_every_turn_is_answered(
-    served: str, reciting: str, dialect: DialectName, stream: bool
+    served: str, reciting: str, unknown: str, dialect: DialectName, stream: bool
 ) -> None:
-    chat = Chat(served, dialect, stream)
+    chat = Chat(served, dialect, stream, model=unknown)
     for n in range(16):
-        answered = chat.ask(f"Turn {n}. {ASK}")
+        answered = chat.ask(f"{unknown}, turn {n}. {ASK}")
         assert answered.status == 200, answered.body
-        assert chat.read(answered).text.strip() == "".join(RECITED).strip()
+        assert chat.read(answered).text.strip() == SUMMARY
         assert chat.read(answered).finish == "stop"
     first = chat.actions.index("recovered")
     assert set(chat.actions[:first]) == {"relayed"}, "nothing is changed before the server refuses"
     assert chat.actions[first + 1] == "replayed"
     assert set(chat.actions[first:]) <= {"recovered", "replayed", "compacted"}
-    assert chat.actions.count("replayed") >= 6
-    # Most compactions after the first come before the server has to refuse: the window was in its refusal.
-    assert chat.actions.count("recovered") <= 3
+    # Each compaction makes room for some turns.
+    assert chat.actions.count("recovered") + chat.actions.count("compacted") <= 5
 
     direct = post(reciting + PATHS[dialect], turn(dialect, chat.history))
     assert direct.status == 400
@@ -57,10 +64,31 @@ def test_what_was_compacted_is_replayed_after_a_restart(reciting: str, tmp_path:
     assert again.actions == ["replayed"]
 
 
+def test_the_server_sees_a_plain_summary_call_and_then_the_summary_in_place_of_the_history(
+    reciting: str, tmp_path: Path
+) -> None:
+    with recording(reciting) as (relay, asked), gateway(relay, tmp_path) as url:
+        for dialect in ("chat", "responses", "messages"):
+            asked.clear()
+            chat = Chat(url, dialect, model=dialect)
+            while "recovered" not in chat.actions:
+                assert chat.ask(f"{dialect}, turn {len(chat.actions)}. {ASK}").status == 200
+            chat.ask("One more thing.")
+            items = "input" if dialect == "responses" else "messages"
+            summary_calls = [body for body in asked if "<transcript>" in words(body[items][-1])]
+            assert summary_calls
+            assert all(body["stream"] is True and "tools" not in body for body in summary_calls)
+            recovered, replayed = asked[-2][items], asked[-1][items]
+            assert SUMMARY in words(recovered[0])
+            assert "Written by a machine, not by the user" in words(recovered[0])
+            assert replayed[: len(recovered)] == recovered, "the prefix is stable between two compactions"
+            assert replayed[-1] == chat.history[-2], "the newest user turn is verbatim"
+
+
 @each_dialect
-def test_a_first_request_of_ten_windows_is_answered(served: str, dialect: DialectName) -> None:
-    history = [said(dialect, "assistant" if n % 2 else "user", f"Turn {n}. {ASK}") for n in range(100)]
-    chat = Chat(served, dialect, history=history)
+def test_a_first_request_of_ten_windows_is_answered(served: str, unknown: str, dialect: DialectName) -> None:
+    history = [said(dialect, "assistant" if n % 2 else "user", f"{unknown} {n}. {ASK}") for n in range(100)]
+    chat = Chat(served, dialect, model=unknown, history=history)
     answered = chat.ask("Where do we stand?")
     assert answered.status == 200, answered.body
     assert chat.actions == ["recovered"]
@@ -69,11 +97,11 @@ def test_a_first_request_of_ten_windows_is_answered(served: str, dialect: Dialec
 
 
 @each_dialect
-@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+@streamed_or_not
 def test_what_nothing_can_help_gets_the_servers_own_refusal(
-    served: str, reciting: str, dialect: DialectName, stream: bool
+    served: str, reciting: str, unknown: str, dialect: DialectName, stream: bool
 ) -> None:
-    chat = Chat(served, dialect, stream)
+    chat = Chat(served, dialect, stream, model=unknown)
     refused = chat.ask("one message " * 2_000)
     direct = post(reciting + PATHS[dialect], turn(dialect, chat.history, stream=stream))
     assert (refused.status, refused.body) == (direct.status, direct.body)
