@@ -132,6 +132,7 @@ def _server(settings: Settings) -> tuple[uvicorn.Server, socket.socket, str]:
         log_config=None,
         log_level="critical",
         access_log=False,
+        proxy_headers=False,
         ws="none",
         lifespan="on",
         server_header=False,
