@@ -40,6 +40,8 @@ class Agent:
         self.history: list[Json] = []
         self.turns: list[Turn] = []
         self._clients: dict[str, Any] = {}
+        self.extra: Json = {}
+        """Fields added to every request."""
 
     def client(self, kind: type[Any]) -> Any:
         """One client of that kind for the whole session."""
@@ -82,7 +84,7 @@ class Chat(Agent):
         tool = {"type": "function", "function": {"name": "read_file", "description": "Read.", "parameters": PARAMETERS}}
         return {
             "model": self.model, "messages": [{"role": "system", "content": SYSTEM}, *self.history],
-            "tools": [tool], "max_tokens": 400,
+            "tools": [tool], "max_tokens": 400, **self.extra,
         }  # fmt: skip
 
     def result(self, call: str, text: str) -> Json:
@@ -136,7 +138,7 @@ class Responses(Agent):
         }
         return {
             "model": self.model, "instructions": SYSTEM, "input": self.history, "tools": [tool], "store": False,
-            "max_output_tokens": 400,
+            "max_output_tokens": 400, **self.extra,
         }  # fmt: skip
 
     def result(self, call: str, text: str) -> Json:
@@ -179,7 +181,10 @@ class Messages(Agent):
 
     def request(self) -> Json:
         tool = {"name": "read_file", "description": "Read.", "input_schema": PARAMETERS}
-        return {"model": self.model, "system": SYSTEM, "messages": self.history, "tools": [tool], "max_tokens": 400}
+        return {
+            "model": self.model, "system": SYSTEM, "messages": self.history, "tools": [tool], "max_tokens": 400,
+            **self.extra,
+        }  # fmt: skip
 
     def results(self, turn: Turn, text: str) -> None:
         blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call in turn.calls]

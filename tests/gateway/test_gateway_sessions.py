@@ -160,3 +160,25 @@ def test_a_fork_and_an_edited_past_go_their_own_way(api):
         assert fork.turns[0].headers["x-tidegate-action"] == "replayed"
         assert fact(0)[:7] in gate.of("main")[-1].facts
         assert gate.violations == []
+
+
+@pytest.mark.parametrize("shape", ["steps", "single"])
+@pytest.mark.parametrize(
+    ("api", "model", "extra"),
+    [
+        ("messages", "claude-sonnet-4-5", {"max_tokens": 1500, "thinking": {"type": "enabled", "budget_tokens": 1024}}),
+        ("messages", "claude-sonnet-5-5", {"max_tokens": 1500, "thinking": {"type": "enabled", "budget_tokens": 1024}}),
+        ("responses", "gpt-5.1", {"reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content"]}),
+    ],
+    ids=["signed thinking", "thinking bound to its past", "encrypted reasoning"],
+)
+def test_thinking_outlives_compaction_or_is_dropped_whole(api, model, extra, shape):
+    with running(SimulatorSettings(window=WINDOW, tool_rounds=3 if shape == "steps" else 10**6), window=WINDOW) as gate:
+        agent = AGENTS[api](gate.base, model=model, stream=True)
+        agent.extra = extra
+        run(agent, shape, 20, asynchronous=False)
+        assert any("thinking" in str(turn.items) or "reasoning" in str(turn.items) for turn in agent.turns)
+        assert gate.violations == []
+        assert all(record.outcome == "answered" for record in gate.of("main"))
+        assert len(gate.of("summary")) >= 2
+        assert [turn.headers.get("x-tidegate-reason") for turn in agent.turns].count("rewritten_history_refused") == 0

@@ -101,7 +101,7 @@ class Targets:
 
     def _make_target(self, name: str, model: str, dialect: DialectName) -> Target:
         provider = self.catalogue.get(name)
-        facts, own = provider.model(model), self._own(name, model)
+        facts, own = self._facts(provider, model), self._own(name, model)
         summary_model = self.settings.summary.model or ""
         summary = self._known(provider, summary_model) if summary_model else ModelFacts()
         return Target(
@@ -118,6 +118,14 @@ class Targets:
             summary_model=summary_model,
             summary_window=summary.window,
         )
+
+    def _facts(self, provider: Provider, model: str) -> ModelFacts:
+        """What the provider's file says of a model; for an endpoint of no known kind, what the file that has it says."""
+        facts = provider.model(model)
+        if provider.name != GENERIC or facts != ModelFacts():
+            return facts
+        listed = self.catalogue.serving(model)
+        return listed.model(model) if listed is not None else facts
 
     def _known(self, provider: Provider, model: str) -> ModelFacts:
         facts, own = provider.model(model), self._own(provider.name, model)
