@@ -148,7 +148,9 @@ class RawServer:
     async def _left_within(self, reader: asyncio.StreamReader, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
-                return not await reader.read(1)
+                while await reader.read(65536):
+                    pass
+                return True
         except TimeoutError:
             return False
 
