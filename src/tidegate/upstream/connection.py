@@ -6,13 +6,18 @@ Not which connection to use or whether to try again: that is `pool.py`, its only
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 from tidegate.engine.effects import UpstreamError
 from tidegate.upstream import faults
 from tidegate.upstream.framing import Answers, Broken
 from tidegate.upstream.response import Response
+
+_QUICK_ACK = getattr(socket, "TCP_QUICKACK", None)
+"""Linux: acknowledge at once. It holds for the next packets only, so it is set with each request."""
 
 HIGH_WATER = 256 * 1024
 """Bytes of a body that may wait for their reader before the upstream is paused; one more read may come on top."""
@@ -62,6 +67,12 @@ class Connection(asyncio.Protocol):
     def sent(self) -> None:
         """The request is written whole; only then may the connection be used again."""
         self._sent = True
+        if _QUICK_ACK is not None and self._transport is not None:
+            # A server that writes an answer's head and body apart waits for the head's acknowledgement, 40 ms if delayed.
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+                with suppress(OSError):
+                    sock.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
     def abort(self, reason: UpstreamError | None = None) -> None:
         """Closes at once. A response in progress ends with `reason`."""
