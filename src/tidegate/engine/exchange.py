@@ -186,8 +186,7 @@ class _Story:
             except UpstreamError as error:
                 if refused is None:
                     raise
-                yield Notify("fault", {"where": "upstream", "error": str(error)})
-                self.reason = "upstream_lost"
+                yield from self._lost(error)
                 break
             if head.refusal is None:
                 yield from self._deliver_answer(view, head)
@@ -213,6 +212,11 @@ class _Story:
         assert isinstance(head, Head)
         return head
 
+    def _lost(self, error: UpstreamError) -> Life:
+        """No answer to a further try: there is a refusal to deliver, which says more than that."""
+        yield Notify("fault", {"where": "upstream", "error": str(error)})
+        self.reason = "upstream_lost"
+
     def _judge(self, head: Head, view: View) -> Generator[Effect, object, Verdict]:
         """What a refusal means; a window it states is learned."""
         target, sent = self.request.target, self.sizing.sent(view)
@@ -225,7 +229,12 @@ class _Story:
 
     def _send_original(self, refused: _Refused) -> Life:
         view = plain(self.history)
-        head = yield from self._try(view)
+        try:
+            head = yield from self._try(view)
+        except UpstreamError as error:
+            yield from self._lost(error)
+            yield from self._deliver_refusal(refused)
+            return
         if head.refusal is None:
             self.action, self.reason = "relayed", "rewritten_history_refused"
             yield from self._deliver_answer(view, head)
