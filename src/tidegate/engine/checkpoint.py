@@ -6,7 +6,7 @@ Knows values only: no storage, no clock. Called by the exchange and the stores.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from tidegate.wire.conversation import DialectName
@@ -23,8 +23,8 @@ class Artifact:
     """
 
     kind: ArtifactKind
-    text: str = ""
-    items: tuple[bytes, ...] = ()
+    text: str = field(default="", repr=False)
+    items: tuple[bytes, ...] = field(default=(), repr=False)
     """Raw JSON of opaque items, as minted, byte for byte."""
     retained: tuple[int, ...] = ()
     """Positions (in the chain, from 0) of original items inside the span that are sent again verbatim after the
