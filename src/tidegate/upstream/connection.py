@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         """The request is written whole; only then may the connection be used again."""
         self._sent = True
         if _QUICK_ACK is not None and self._transport is not None:
-            # A server that writes an answer's head and body apart waits for the head's acknowledgement, 40 ms if delayed.
+            # A server that writes head and body apart waits for the head's acknowledgement: 40 ms where that is delayed.
             sock = self._transport.get_extra_info("socket")
             if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
                 with suppress(OSError):
