@@ -136,7 +136,7 @@ class Targets:
         )
 
     def _own(self, provider: str, model: str) -> ModelSettings:
-        """The user's own figures: of the very name, else of the first glob that matches (also `provider/model`)."""
+        """The user's own figures: of the very name, else of the first glob that matches; `provider/` may lead."""
         table = self.settings.models
         for name in (f"{provider}/{model}", model):
             if name in table:

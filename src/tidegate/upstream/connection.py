@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         """The request is written whole; only then may the connection be used again."""
         self._sent = True
         if _QUICK_ACK is not None and self._transport is not None:
-            # A server that writes head and body apart waits for the head's acknowledgement: 40 ms where that is delayed.
+            # A server that writes head and body apart waits for the head's acknowledgement, which may be 40 ms late.
             sock = self._transport.get_extra_info("socket")
             if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
                 with suppress(OSError):

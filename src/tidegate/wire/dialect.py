@@ -33,7 +33,9 @@ class Requests(Protocol):
         """Raises `UnreadableBody` where the body is no conversation of this dialect."""
         ...
 
-    def facts(self, item: JsonObject) -> Facts: ...
+    def facts(self, item: JsonObject) -> Facts:
+        """What the cutter and the engine need to know of an item. Never raises, whatever is in it."""
+        ...
 
     def parts(self, item: JsonObject) -> Iterator[Part]:
         """The item's pieces, in order, unknown ones included as `json` parts."""
@@ -75,7 +77,7 @@ class Requests(Protocol):
 
 
 class Answers(Protocol):
-    """How one API writes an answer and an error (`wire.chat_answers`, `wire.responses_answers`, `wire.messages_answers`)."""
+    """How one API writes an answer and an error (`wire.chat_answers` and its like)."""
 
     def read_answer(self, body: bytes) -> Answer:
         """A whole answer body, JSON or SSE (told apart by its first bytes). Never raises."""
