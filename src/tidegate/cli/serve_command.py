@@ -44,23 +44,17 @@ def serve(host: str | None, port: int | None, upstream: str | None, config_file:
 def run_gateway(flags: Mapping[str, object], config_file: Path | None = None) -> None:
     """Serves with the settings of `flags` (None: not given), the environment and a file, until interrupted.
 
-    Ends the process with status 2 where the configuration is wrong, and 1 where it can't serve.
+    Ends the process with status 2 where the configuration is wrong, and 1 where the address can't be had.
     """
     from tidegate.config import ConfigError, load
-    from tidegate.engine.checkpoint import StoreError
-    from tidegate.gateway.server import CannotServe, run
-    from tidegate.providers import ProviderError
+    from tidegate.gateway.server import CannotListen, CannotServe, run
 
     try:
-        settings = load(config_file, flags, os.environ)
-    except ConfigError as error:
-        raise Misconfigured(str(error)) from None
-    try:
-        run(settings, announce)
-    except (ProviderError, StoreError) as error:
-        raise Misconfigured(str(error)) from None
-    except CannotServe as error:
+        run(load(config_file, flags, os.environ), announce)
+    except CannotListen as error:
         raise click.ClickException(str(error)) from None
+    except (ConfigError, CannotServe) as error:
+        raise Misconfigured(str(error)) from None
     except KeyboardInterrupt:
         click.echo("Stopped.", err=True)
 

@@ -46,6 +46,10 @@ class CannotServe(Exception):
     """The gateway can't start; the text says what to change."""
 
 
+class CannotListen(CannotServe):
+    """The address can't be had now, whatever the settings."""
+
+
 def build(settings: Settings, environ: Mapping[str, str] | None = None) -> App:
     """The application with everything it needs. Raises `CannotServe` where a part can't be made as it was asked for."""
     environ = os.environ if environ is None else environ
@@ -229,7 +233,7 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise CannotServe(f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port.") from error
+        raise CannotListen(f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port.") from error
     bound.listen(2048)
     bound.setblocking(False)
     return bound
