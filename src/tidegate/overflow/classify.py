@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 
 from tidegate.overflow.numbers import Numbers, Weighed, gather, near_window, weigh
-from tidegate.overflow.pattern import first_of
+from tidegate.overflow.pattern import Pattern, first_of, possible
 from tidegate.overflow.rules import Match, Rules, RuleSpec
 from tidegate.overflow.sizes import sizes
+from tidegate.overflow.text import Text
 from tidegate.overflow.unwrap import Said, unwrap
 from tidegate.overflow.verdict import Action, Evidence, Kind, Refusal, Sent, Verdict
 
@@ -46,6 +47,7 @@ _FINISHES: Mapping[str, Kind] = {
 _SENTENCE = re.compile(r"[.!?;] |[\n。；！]")
 _OUTPUT = re.compile(r"output|completion|max_tokens|generat")
 _INPUT = re.compile(r"prompt|input|context|messages|conversation|window")
+_NUMBER = re.compile(r"\d\d")
 _ABOUT_SIZE = re.compile(r"token|length|too long|longer|长")
 _WAIT = re.compile(
     r"(?:try again|retry|reset|wait|retrying)[a-z ]{0,12} (?:in|after|at least)? ?~?"
@@ -74,18 +76,18 @@ def _judge(refusal: Refusal, rules: Rules, sent: Sent | None) -> Verdict:
     said = unwrap(refusal)
     if not said.error:
         return _of_answer(said, sent)
-    text = said.text
     if refusal.status == 401:
         return _plain("auth", "status-401", certain=True)
+    text = Text(said.text)
     match, runner_up = _decide(said, text, rules)
     if match is None:
-        return _of_status(refusal, said, text, sent)
+        return _of_status(refusal, said, text.string, sent)
     if match.rule.kind == "overflow":
         return _of_overflow(match, said, text, rules, sent, runner_up)
-    return _of_other(match, refusal, said, text, runner_up)
+    return _of_other(match, refusal, said, text.string, runner_up)
 
 
-def _decide(said: Said, text: str, rules: Rules) -> tuple[Match | None, Kind | None]:
+def _decide(said: Said, text: Text, rules: Rules) -> tuple[Match | None, Kind | None]:
     """The rule that decides, and the kind that comes second."""
     match = rules.by_code(said, text) or rules.by_type(said, text)
     if match is not None:
@@ -108,35 +110,35 @@ def _words_barred(said: Said, rule: RuleSpec | None = None) -> bool:
     return bool(barred) and not (rule and barred <= set(rule.status))
 
 
-def _two_of_three(said: Said, text: str, rules: Rules) -> Match | None:
+def _two_of_three(said: Said, text: Text, rules: Rules) -> Match | None:
     """A sentence in which something exceeds a context's bound, or a prompt is too long, with nothing against it."""
-    parts = rules.evidence
-    stated = sizes(text)
-    if not (stated or first_of(parts["relation"], text)) or _words_barred(said):
+    if _words_barred(said):
         return None
-    if not (first_of(parts["bound"], text) or first_of(parts["subject"], text)) or rules.generic_counter(text):
+    stated = sizes(text.string)
+    parts = {part: possible(patterns, text) for part, patterns in rules.evidence.items()}
+    if not (stated or parts["relation"]) or not (parts["bound"] or parts["subject"]):
         return None
-    if 404 in said.statuses and not stated:
+    if (404 in said.statuses and not stated) or rules.generic_counter(text):
         return None
-    for sentence in _SENTENCE.split(text)[:60]:
-        words = _evidence(sentence[:400], rules)
+    for sentence in _SENTENCE.split(text.string)[:60]:
+        words = _evidence(sentence[:400], parts)
         if words:
             return Match(_GENERIC, words, stated)
-    if stated and _ABOUT_SIZE.search(text) and first_of(parts["bound"], text):
+    if stated and _ABOUT_SIZE.search(text.string) and first_of(parts["bound"], text.string):
         return Match(_GENERIC, "stated sizes", stated)
     return None
 
 
-def _evidence(sentence: str, rules: Rules) -> str:
+def _evidence(sentence: str, parts: Mapping[str, tuple[Pattern, ...]]) -> str:
     """The words of a sentence that make two of three, or nothing."""
-    relation = first_of(rules.evidence["relation"], sentence)
+    relation = first_of(parts["relation"], sentence)
     if not relation and sizes(sentence):
         relation = "stated sizes"
     if not relation or (_OUTPUT.search(sentence) and not _INPUT.search(sentence)):
         return ""
-    bound = first_of(rules.evidence["bound"], sentence)
+    bound = first_of(parts["bound"], sentence)
     if not bound and _ABOUT_SIZE.search(sentence):
-        bound = first_of(rules.evidence["subject"], sentence)
+        bound = first_of(parts["subject"], sentence)
     return f"{bound} … {relation}" if bound else ""
 
 
@@ -144,12 +146,11 @@ _GENERIC = RuleSpec(file="_shared.toml", id="two-of-three", kind="overflow", cer
 
 
 def _of_overflow(
-    match: Match, said: Said, text: str, rules: Rules, sent: Sent | None, runner_up: Kind | None
+    match: Match, said: Said, text: Text, rules: Rules, sent: Sent | None, runner_up: Kind | None
 ) -> Verdict:
     read = match.numbers
-    if not read and any(character.isdigit() for character in text):
-        other = rules.numbers(text)
-        read = other.numbers if other else {}
+    if not read and _NUMBER.search(text.string):
+        read = rules.numbers(text)
     numbers = gather(read, said.numbers)
     weighed = weigh(numbers, sent, certain=match.rule.certain)
     if match.rule is _GENERIC:

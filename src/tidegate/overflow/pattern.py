@@ -8,8 +8,11 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from tidegate.overflow.text import STEM, Text
 
 ROLES = (
     "input", "more_input", "floor", "total", "output", "window", "limit", "excess", "cap", "short", "allowance",
@@ -33,16 +36,44 @@ class BadRule(ValueError):
     """A rule that can't be used. The text names the rule, the field and what is allowed."""
 
 
-class Pattern:
-    """A regular expression over lower-cased text, compiled when one of the literals it needs is first found."""
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What must be in a text for a pattern to match: one of the pattern's needs, all of this one's parts."""
 
-    __slots__ = ("_compiled", "anchors", "source")
+    anchor: str
+    words: frozenset[bytes] = frozenset()
+    stem: bytes = b""
+    """The beginning of one more word."""
+
+    def met(self, text: Text) -> bool:
+        """Whether the words are there; where the need has none, whether the anchor is."""
+        if self.words or self.stem:
+            return self.words <= text.words and (not self.stem or self.stem in text.stems)
+        return (not text.ascii or self.anchor.isascii()) and self.anchor in text.string
+
+
+class Pattern:
+    """A regular expression over lower-cased text, compiled when what it needs is first found.
+
+    A literal it needs begins where a word begins: `exceed` is looked for in "exceeds", not in "unexceeded".
+    """
+
+    __slots__ = ("_compiled", "anchors", "needs", "source")
 
     def __init__(self, source: str) -> None:
         """`source` marks numbers by role: `<input>`."""
         self.source = _NUMBER.sub(r"(?P<\1>\\d[\\d,_]{0,14})", source)
-        self.anchors = _anchors(_parse(self.source)) or ("",)
+        marked = _anchors(_parse(self.source)) or ("",)
+        self.needs = tuple(map(_need, marked))
+        self.anchors = tuple(need.anchor for need in self.needs)
         self._compiled: re.Pattern[str] | None = None
+
+    def found(self, text: Text) -> re.Match[str] | None:
+        """The first match in a text, tried only where its words are there."""
+        for need in self.needs:
+            if need.met(text):
+                return self.search(text.string)
+        return None
 
     def search(self, text: str) -> re.Match[str] | None:
         """The first match, in a long text looked for around the first few places where an anchor stands."""
@@ -64,6 +95,38 @@ class Pattern:
         return None
 
 
+class Index:
+    """Tells which of many patterns a text can match, by the words each needs."""
+
+    __slots__ = ("_always", "_by_stem", "_by_word", "_patterns", "_stems", "_words")
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        """The patterns keep their order."""
+        self._patterns = tuple(patterns)
+        by_word: dict[bytes, set[int]] = {}
+        by_stem: dict[bytes, set[int]] = {}
+        always: set[int] = set()
+        for position, pattern in enumerate(self._patterns):
+            for need in pattern.needs:
+                if need.words:
+                    by_word.setdefault(max(need.words, key=len), set()).add(position)
+                elif need.stem:
+                    by_stem.setdefault(need.stem, set()).add(position)
+                else:
+                    always.add(position)
+        self._by_word, self._by_stem, self._always = by_word, by_stem, always
+        self._words, self._stems = frozenset(by_word), frozenset(by_stem)
+
+    def among(self, text: Text) -> list[int]:
+        """Positions of the patterns that may match, in their order."""
+        possible = set(self._always)
+        for word in self._words & text.words:
+            possible |= self._by_word[word]
+        for stem in self._stems & text.stems:
+            possible |= self._by_stem[stem]
+        return sorted(possible)
+
+
 @lru_cache(maxsize=4096)
 def pattern_of(source: str) -> Pattern:
     """The pattern, made once."""
@@ -77,6 +140,11 @@ def first_of(patterns: Iterable[Pattern], text: str) -> str:
         if found:
             return found[0]
     return ""
+
+
+def possible(patterns: Iterable[Pattern], text: Text) -> tuple[Pattern, ...]:
+    """The patterns whose words are in a text."""
+    return tuple(pattern for pattern in patterns if any(need.met(text) for need in pattern.needs))
 
 
 def check_pattern(source: str, where: str) -> None:
@@ -100,28 +168,72 @@ def _parse(source: str) -> Any:
     return _SRE.parse(source)
 
 
+_BEGIN, _END, _EDGE = "\2", "\1", "\0"
+"""Stand around a literal: the part of the pattern it is of begins or ends there; a word begins or ends there."""
+_MARKS = _BEGIN + _END + _EDGE
+
+
 def _anchors(parsed: Any) -> tuple[str, ...]:
     """Literals of which every match contains at least one, as long as can be had; none where there is no such set."""
     candidates: list[tuple[str, ...]] = []
-    run = ""
-    for op, value in parsed:
+    run = _BEGIN
+    for op, value in [*parsed, ("END", None)]:
         name = str(op)
         if name == "LITERAL":
             run += chr(value)
             continue
-        candidates.append((run,))
+        boundary = name == "AT" and str(value) == "AT_BOUNDARY"
+        follows = _END if name == "END" else _EDGE if boundary else ""
+        literal = _size(run) > 0
+        if literal:
+            candidates.append((run + follows,))
+        elif candidates:
+            candidates[-1] = tuple(anchor.replace(_END, follows) for anchor in candidates[-1])
+        if name in ("AT", "END"):
+            run = ("" if literal else run) + (_EDGE if boundary else "")
+            continue
+        candidates.append(tuple(_after(run, anchor) for anchor in _inside(name, value)))
         run = ""
-        if name == "SUBPATTERN":
-            candidates.append(_anchors(value[3]))
-        elif name == "BRANCH":
-            branches = [_anchors(branch) for branch in value[1]]
-            if all(branches):
-                candidates.append(tuple(anchor for branch in branches for anchor in branch))
-        elif name == "MAX_REPEAT" and value[0] > 0:
-            candidates.append(_anchors(value[2]))
-    candidates.append((run,))
-    best = max(candidates, key=lambda anchors: min(map(len, anchors), default=0))
-    return tuple(dict.fromkeys(best)) if all(best) else ()
+    best = max(candidates, key=lambda anchors: min(map(_size, anchors), default=0), default=())
+    return tuple(dict.fromkeys(best)) if best and all(map(_size, best)) else ()
+
+
+def _inside(name: str, value: Any) -> tuple[str, ...]:
+    """The anchors of a group, of a choice or of what is repeated; none of anything else."""
+    if name == "SUBPATTERN":
+        return _anchors(value[3])
+    if name == "BRANCH":
+        branches = [_anchors(branch) for branch in value[1]]
+        return tuple(anchor for branch in branches for anchor in branch) if all(branches) else ()
+    if name == "MAX_REPEAT" and value[0] > 0:
+        return tuple(anchor.replace(_END, "") for anchor in _anchors(value[2]))
+    return ()
+
+
+def _after(run: str, anchor: str) -> str:
+    """An anchor with the literal right before it, where it stands at the beginning of its group."""
+    return run + anchor[1:] if anchor.startswith(_BEGIN) else anchor
+
+
+def _size(anchor: str) -> int:
+    return len(anchor.strip(_MARKS))
+
+
+def _need(marked: str) -> Need:
+    """The words of an anchor: whole ones, and the beginning of the last where it may go on."""
+    anchor = marked.strip(_MARKS)
+    if not anchor.isascii():
+        return Need(anchor)
+    words = [word.encode() for word in _WORD.findall(anchor)]
+    if words and marked[0] not in _MARKS and _WORD.match(anchor):
+        del words[0]  # it may begin earlier
+    last = b""
+    if words and not marked.endswith(_EDGE) and _WORD.match(anchor[-1]):
+        last = words.pop()
+    return Need(anchor, frozenset(words), last[:STEM] if len(last) >= STEM else b"")
+
+
+_WORD = re.compile(r"[a-z0-9]+")
 
 
 def _longest(parsed: Any) -> int | None:

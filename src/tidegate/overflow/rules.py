@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tidegate.overflow.pattern import BadRule, Pattern, check_pattern, pattern_of
+from tidegate.overflow.pattern import BadRule, Index, Pattern, check_pattern, pattern_of
+from tidegate.overflow.text import Text
 from tidegate.overflow.unwrap import Said, unwrap
 from tidegate.overflow.verdict import Action, Kind, Refusal
 
@@ -79,15 +80,17 @@ class Rules:
         return _table((name, rule) for rule in self._all if not rule.code for name in rule.type)
 
     @cached_property
-    def _anchored(self) -> tuple[tuple[str, RuleSpec, Pattern], ...]:
-        """The rules with patterns, in order, once for each literal of which their pattern needs one."""
+    def _worded(self) -> tuple[tuple[RuleSpec, Pattern], ...]:
+        """The rules that only a pattern decides, in order."""
         return tuple(
-            (anchor, rule, pattern)
+            (rule, pattern_of(rule.pattern))
             for rule in (*self._all, *self._others)
             if rule.pattern and not rule.code and not rule.type
-            for pattern in (pattern_of(rule.pattern),)
-            for anchor in pattern.anchors
         )
+
+    @cached_property
+    def _index(self) -> Index:
+        return Index(pattern for _, pattern in self._worded)
 
     @cached_property
     def _counter(self) -> Mapping[str, tuple[Pattern, ...]]:
@@ -99,54 +102,54 @@ class Rules:
         parts = ("subject", "relation", "bound")
         return {part: tuple(map(pattern_of, self._shared.evidence.get(part, ()))) for part in parts}
 
-    def by_code(self, said: Said, text: str) -> Match | None:
+    def by_code(self, said: Said, text: Text) -> Match | None:
         """The first rule that an error's structured code decides, the innermost code first."""
         return self._structured(said.codes, self._by_code, said, text)
 
-    def by_type(self, said: Said, text: str) -> Match | None:
+    def by_type(self, said: Said, text: Text) -> Match | None:
         """The first rule that an error's type decides, with its status where the rule names one."""
         return self._structured(said.types, self._by_type, said, text)
 
-    def by_pattern(self, said: Said, text: str) -> Iterator[Match]:
-        """The rules whose patterns hold, the provider's own first, in the files' order. `text` is lower case."""
+    def by_pattern(self, said: Said, text: Text) -> Iterator[Match]:
+        """The rules whose patterns hold, the provider's own first, in the files' order."""
         for rule, found in self._found(text):
             if rule.status and not _one_in(rule.status, said.statuses):
                 continue
             if not self.countered(rule.unless, text):
                 yield Match(rule, found[0], _numbers(found))
 
-    def numbers(self, text: str) -> Match | None:
-        """The first pattern of an overflow or output rule that reads numbers from the text."""
+    def numbers(self, text: Text) -> Mapping[str, int]:
+        """What the first pattern of an overflow or output rule that has numbers reads from the text."""
         for rule, found in self._found(text):
             if rule.kind in ("overflow", "output_limit") and found.re.groups and not self.countered(rule.unless, text):
-                return Match(rule, found[0], _numbers(found))
-        return None
+                return _numbers(found)
+        return {}
 
-    def _found(self, text: str) -> Iterator[tuple[RuleSpec, re.Match[str]]]:
-        last: RuleSpec | None = None
-        for anchor, rule, pattern in self._anchored:
-            if anchor in text and rule is not last:
-                last = rule
-                found = pattern.search(text)
-                if found:
-                    yield rule, found
+    def _found(self, text: Text) -> Iterator[tuple[RuleSpec, re.Match[str]]]:
+        worded = self._worded
+        for position in self._index.among(text):
+            rule, pattern = worded[position]
+            found = pattern.found(text)
+            if found:
+                yield rule, found
 
-    def countered(self, unless: Sequence[str], text: str) -> str:
+    def countered(self, unless: Sequence[str], text: Text) -> str:
         """The name of the counter-evidence that is in the text, or nothing."""
         for name in unless:
             patterns = self._counter.get(name)
             if patterns is None:
                 patterns = (pattern_of(name),)
-            if any(pattern.search(text) for pattern in patterns):
-                return name
+            for pattern in patterns:
+                if pattern.found(text):
+                    return name
         return ""
 
-    def generic_counter(self, text: str) -> str:
+    def generic_counter(self, text: Text) -> str:
         """Counter-evidence against two-of-three evidence."""
         return self.countered(tuple(self._shared.evidence.get("unless", ())), text)
 
     def _structured(
-        self, names: Sequence[str], table: Mapping[str, tuple[RuleSpec, ...]], said: Said, text: str
+        self, names: Sequence[str], table: Mapping[str, tuple[RuleSpec, ...]], said: Said, text: Text
     ) -> Match | None:
         for name in names:
             for rule in table.get(name, ()):
@@ -154,7 +157,7 @@ class Rules:
                     continue
                 if rule.status and not _one_in(rule.status, said.statuses):
                     continue
-                found = pattern_of(rule.pattern).search(text) if rule.pattern else None
+                found = pattern_of(rule.pattern).found(text) if rule.pattern else None
                 if (rule.pattern and not found) or self.countered(rule.unless, text):
                     continue
                 return Match(rule, name, _numbers(found) if found else {})
@@ -187,7 +190,7 @@ def check(rules: Sequence[RuleSpec], shared: RulesFile) -> None:
 def _check_sample(rule: RuleSpec, rules: Rules, where: str) -> None:
     status = rule.status[0] if rule.status else 400
     said = unwrap(Refusal(status, rule.sample))
-    text = said.text
+    text = Text(said.text)
     own = Rules((rule,), RulesFile(rules._shared.counter))
     held = own.by_code(said, text) or own.by_type(said, text) or next(own.by_pattern(said, text), None)
     if held is None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 
 import msgspec
@@ -26,30 +26,51 @@ MAX_NODES = 400
 MAX_KEYS = 200
 _MAX_EMBEDDED = 4
 """How many `{` of a text are tried as the beginning of JSON."""
+_LONGEST_NAME = 40
 
 
-@dataclass(frozen=True, slots=True)
 class Said:
-    """What a refusal says, innermost first. Everything is lower case but `texts`."""
+    """What a refusal says, innermost first, all of it lower case. Filled by `unwrap`, then left alone."""
 
-    statuses: tuple[int, ...] = ()
-    """HTTP statuses: the answer's own, then those named inside."""
-    codes: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    texts: tuple[str, ...] = field(default=(), repr=False)
-    numbers: Mapping[str, int] = field(default_factory=dict)
-    """Whole numbers in fields of an error object, by key: `n_prompt_tokens`, `n_ctx`, …"""
-    param: str = ""
-    finish: str = ""
-    """Why an answer ended, where the body is an answer and not an error."""
-    usage: Mapping[str, int] = field(default_factory=dict)
-    error: bool = True
-    """False where the body is an ordinary answer or stream event without an error in it."""
+    __slots__ = (
+        "codes", "error", "finish", "left", "nodes", "numbers", "param", "statuses", "texts", "types", "usage",
+    )  # fmt: skip
+
+    def __init__(self, status: int | None) -> None:
+        """`status` is the answer's own."""
+        self.statuses: list[int] = [] if status is None else [status]
+        """HTTP statuses: the answer's own, then those named inside."""
+        self.codes: list[str] = []
+        self.types: list[str] = []
+        self.texts: list[str] = []
+        self.numbers: dict[str, int] = {}
+        """Whole numbers in fields of an error object, by key: `n_prompt_tokens`, `n_ctx`, …"""
+        self.param = ""
+        self.finish = ""
+        """Why an answer ended, where the body is an answer and not an error."""
+        self.usage: dict[str, int] = {}
+        self.error = status is None
+        """False where the body is an ordinary answer or stream event without an error in it."""
+        self.nodes = MAX_NODES
+        """Of JSON and texts, that may still be looked at."""
+        self.left = MAX_TEXT
+        """Characters of text that may still be kept."""
 
     @property
     def text(self) -> str:
-        """All texts, a line each, lower case: what patterns are matched against."""
-        return "\n".join(self.texts).lower()
+        """All texts, a line each: what patterns are matched against."""
+        return "\n".join(dict.fromkeys(self.texts)) if len(self.texts) > 1 else "".join(self.texts)
+
+    def close(self) -> Said:
+        """Itself, turned the inside out."""
+        if len(self.codes) > 1:
+            self.codes.reverse()
+        if len(self.types) > 1:
+            self.types.reverse()
+        if len(self.texts) > 1:
+            self.texts.reverse()
+        self.error = self.error or any(status >= 400 for status in self.statuses)
+        return self
 
 
 _CODE_KEYS = frozenset(
@@ -70,6 +91,7 @@ _ECHOES = frozenset(
     }
 )  # fmt: skip
 """Fields that repeat the request or the model's words: never read."""
+_FINISH_KEYS = frozenset({"finish_reason", "stop_reason", "finishreason", "done_reason", "blockreason"})
 _WRAPPER = re.compile(
     r"err|detail|cause|response|resp\b|metadata|raw|upstream|inner|exception|fault|failure|result|data|body|choices|original|incomplete|feedback|candidates|event"
 )
@@ -83,71 +105,50 @@ _CLASS = re.compile(r"\b([a-z]+(?:error|exception))\b")
 _LEADING_STATUS = re.compile(r"(?:^|\bstatus(?: code)?[:= ]+|\bapi error: |\[)([45]\d\d)\b")
 _TAG = re.compile(r"<[^<>]{0,400}>")
 _BLANK = re.compile(r"\s+")
+_SPACES = re.compile(r"[ \t\xa0]{2,}")
 _COUNT_KEY = re.compile(r"token|ctx|context|limit|length|window|max|retry|resets_in")
 _DECODER = json.JSONDecoder()
+
+_ECHO, _CODE, _TYPE, _TEXT, _WRAP, _ERROR, _USAGE, _COUNT, _FINISH, _DELTA, _PARAM = (1 << bit for bit in range(11))
+"""What a field is for, by its name; several may hold."""
 
 
 def unwrap(refusal: Refusal) -> Said:
     """What a refusal says. Never raises; unreadable bytes become text."""
-    seen = _Seen()
-    if refusal.status is not None:
-        seen.statuses.append(refusal.status)
+    said = Said(refusal.status)
+    if refusal.headers:
+        _read_headers(refusal, said)
     body = refusal.body
+    if len(body) <= MAX_BODY and (value := _json(body)) is not None:
+        if isinstance(value, str):
+            _read_document(value.strip(), said)
+        elif isinstance(value, dict | list):
+            _read(value, said, 0)
+        return said.close()
     text = body if isinstance(body, str) else body[:MAX_BODY].decode("utf-8", "replace")
-    for name, value in (refusal.headers or {}).items():
-        if name.lower() == "x-amzn-errortype":
-            seen.types.append(value.partition(":")[0].lower())
     for document in _documents(text.strip()):
         if isinstance(document, str):
-            seen.error = True
-            _read_text(document, seen, 0)
+            _read_document(document, said)
         else:
-            _read(document, seen, 0)
-    return seen.said(refusal)
+            _read(document, said, 0)
+    return said.close()
 
 
-class _Seen:
-    """What has been found so far, outermost first."""
+def _read_document(text: str, said: Said) -> None:
+    said.error = True
+    _read_text(text, said, 0)
 
-    __slots__ = ("codes", "error", "finish", "left", "nodes", "numbers", "param", "statuses", "texts", "types", "usage")
 
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
-        self.codes: list[str] = []
-        self.types: list[str] = []
-        self.texts: list[str] = []
-        self.numbers: dict[str, int] = {}
-        self.param = ""
-        self.finish = ""
-        self.usage: dict[str, int] = {}
-        self.error = False
-        self.nodes = MAX_NODES
-        self.left = MAX_TEXT
-
-    def said(self, refusal: Refusal) -> Said:
-        failed = refusal.status is None or any(status >= 400 for status in self.statuses)
-        return Said(
-            statuses=tuple(dict.fromkeys(self.statuses)),
-            codes=tuple(dict.fromkeys(reversed(self.codes))),
-            types=tuple(dict.fromkeys(reversed(self.types))),
-            texts=tuple(dict.fromkeys(reversed(self.texts))),
-            numbers=self.numbers,
-            param=self.param,
-            finish=self.finish,
-            usage=self.usage,
-            error=failed or self.error,
-        )
+def _read_headers(refusal: Refusal, said: Said) -> None:
+    for name, value in (refusal.headers or {}).items():
+        if name.lower() == "x-amzn-errortype":
+            said.types.append(value.partition(":")[0].lower())
 
 
 def _documents(text: str) -> Iterator[JsonValue]:
-    """The JSON values of a body: the body itself, or the data of its SSE events; else its text."""
+    """What a body that is no JSON holds: the data of its SSE events, or its text."""
     if not text:
         return
-    if text[0] in '{["':
-        value = _json(text)
-        if value is not None:
-            yield value
-            return
     if text.startswith(("event:", "data:", ":", "id:")):
         for line in text[:MAX_TEXT].splitlines()[:40]:
             if line.startswith("data:"):
@@ -161,6 +162,10 @@ def _documents(text: str) -> Iterator[JsonValue]:
 
 def _json(text: str | bytes) -> JsonValue:
     """None where it is no JSON (or `null`)."""
+    if text[:1] not in _JSON_STARTS and not text[:64].strip():
+        text = text.strip()
+    if text[:1] not in _JSON_STARTS:
+        return None
     try:
         value: JsonValue = msgspec.json.decode(text)
         return value
@@ -173,103 +178,141 @@ def _json(text: str | bytes) -> JsonValue:
     return value
 
 
-def _read(value: JsonValue, seen: _Seen, depth: int) -> None:
-    if depth > MAX_DEPTH or seen.nodes <= 0:
+_JSON_STARTS = frozenset("{[\" \n\r\t") | {bytes([byte]) for byte in b'{[" \n\r\t'}
+
+
+def _read(value: JsonValue, said: Said, depth: int) -> None:
+    if depth > MAX_DEPTH or said.nodes <= 0:
         return
-    seen.nodes -= 1
+    said.nodes -= 1
     if isinstance(value, list):
         for item in value[:20]:
             if isinstance(item, dict | list):
-                _read(item, seen, depth + 1)
+                _read(item, said, depth + 1)
             elif isinstance(item, str) and depth > 0:
-                _read_text(item, seen, depth + 1)
+                _read_text(item, said, depth + 1)
     elif isinstance(value, dict):
-        _read_object(value, seen, depth)
+        _read_object(value, said, depth)
 
 
-def _read_object(value: JsonObject, seen: _Seen, depth: int) -> None:
-    for key, inner in islice(value.items(), MAX_KEYS):
-        name = key.lower()
-        if name in _ECHOES:
+def _read_object(value: JsonObject, said: Said, depth: int) -> None:
+    items = value.items() if len(value) <= MAX_KEYS else islice(value.items(), MAX_KEYS)
+    for key, inner in items:
+        if inner is None or isinstance(inner, bool):
             continue
-        if isinstance(inner, dict | list):
-            if name == "usage" or name == "usagemetadata":
-                _read_usage(inner, seen)
-            elif _WRAPPER.search(name):
-                seen.error = seen.error or "err" in name
-                _read(inner, seen, depth + 1)
-        else:
-            _read_field(name, inner, seen, depth)
-    if value.get("delta") is not None and isinstance(value["delta"], dict):
-        _read_finish(value["delta"], seen)
-    _read_finish(value, seen)
+        name = key.lower()
+        uses = _uses(name) if len(name) <= _LONGEST_NAME else _WRAP * ("err" in name)
+        if uses & _ECHO:
+            if uses & _DELTA and isinstance(inner, dict):
+                _read_delta(inner, said)
+        elif isinstance(inner, str):
+            if uses:
+                _read_string(uses, inner, said, depth)
+        elif isinstance(inner, int | float):
+            if uses:
+                _read_number(name, uses, inner, said)
+        elif uses & _USAGE:
+            _read_usage(inner, said)
+        elif uses & _WRAP:
+            said.error = said.error or "err" in name
+            _read(inner, said, depth + 1)
 
 
-def _read_finish(value: JsonObject, seen: _Seen) -> None:
-    for key in ("finish_reason", "stop_reason", "finishReason", "done_reason", "blockReason"):
-        reason = value.get(key)
-        if isinstance(reason, str):
-            seen.finish = reason.lower()
+@lru_cache(maxsize=512)
+def _uses(name: str) -> int:
+    """What a field of this name is for."""
+    if name in _ECHOES:
+        return _ECHO | _DELTA * (name == "delta")
+    return (
+        _CODE * (name in _CODE_KEYS)
+        | _TYPE * (name in _TYPE_KEYS)
+        | _TEXT * (name in _TEXT_KEYS)
+        | _WRAP * bool(_WRAPPER.search(name))
+        | _ERROR * ("err" in name or "exception" in name)
+        | _USAGE * (name in ("usage", "usagemetadata"))
+        | _COUNT * bool(_COUNT_KEY.search(name))
+        | _FINISH * (name in _FINISH_KEYS)
+        | _PARAM * (name == "param")
+    )
 
 
-def _read_usage(value: JsonValue, seen: _Seen) -> None:
+def _read_delta(value: JsonObject, said: Said) -> None:
+    """Why a streamed answer ended; its words are the model's own."""
+    for key, inner in islice(value.items(), MAX_KEYS):
+        if key.lower() in _FINISH_KEYS and isinstance(inner, str):
+            said.finish = inner.lower()
+
+
+def _read_usage(value: JsonValue, said: Said) -> None:
     if isinstance(value, dict):
-        for key, count in value.items():
+        for key, count in islice(value.items(), MAX_KEYS):
             if isinstance(count, int) and not isinstance(count, bool):
-                seen.usage[key] = count
+                said.usage[key] = count
 
 
-def _read_field(name: str, value: str | float | bool | None, seen: _Seen, depth: int) -> None:
-    if isinstance(value, bool) or value is None:
-        return
-    if isinstance(value, int | float):
-        number = int(value) if abs(value) < 1e12 else 0
-        if "err" in name or (name == "status_code" and number):
-            seen.error = True
-        if name in _CODE_KEYS or name == "status":
-            _read_number(number, seen)
-        elif _COUNT_KEY.search(name):
-            seen.numbers.setdefault(name, number)
-        return
-    if name == "param":
-        seen.param = seen.param or value.lower()[:200]
-    if "err" in name or "exception" in name:
-        seen.error = True
+def _read_number(name: str, uses: int, value: float, said: Said) -> None:
+    number = int(value) if abs(value) < 1e12 else 0
+    if uses & _ERROR or (name == "status_code" and number):
+        said.error = True
+    if uses & _CODE or name == "status":
+        _read_code(number, said)
+    elif uses & _COUNT:
+        said.numbers.setdefault(name, number)
+
+
+def _read_string(uses: int, value: str, said: Said, depth: int) -> None:
     text = value.strip()
-    if name in _CODE_KEYS and text and len(text) < 100:
-        if text.isdigit() and len(text) < 9:
-            _read_number(int(text), seen)
-        elif " " not in text:
-            seen.codes.append(text.lower())
-    if name in _TYPE_KEYS and text and len(text) < 100 and " " not in text:
-        seen.types.append(text.lower().rpartition("#")[2])
-        if text in ("error", "response.failed"):
-            seen.error = True
-    if name in _TEXT_KEYS and text:
-        _read_text(text, seen, depth)
-
-
-def _read_number(number: int, seen: _Seen) -> None:
-    if 100 <= number <= 599:
-        seen.statuses.append(number)
-    else:
-        seen.codes.append(str(number))
-
-
-def _read_text(text: str, seen: _Seen, depth: int) -> None:
-    """A text: JSON inside it is read as JSON, what stands around it as text; echoes are cut off."""
-    if seen.left <= 0 or seen.nodes <= 0:
+    if uses & _ERROR:
+        said.error = True
+    if uses & _FINISH:
+        said.finish = text.lower()
+    if not text:
         return
-    seen.nodes -= 1
-    text = text[: seen.left]
-    before, inner = _embedded(text) if depth <= MAX_DEPTH and "{" in text else (text, None)
-    before = _without_echo(before).strip()
-    if before:
-        seen.left -= len(before)
-        _read_labels(before.lower(), seen)
-        seen.texts.append(before)
+    if uses & _PARAM:
+        said.param = said.param or text.lower()[:200]
+    if uses & (_CODE | _TYPE) and len(text) < 100:
+        if uses & _CODE and text.isascii() and text.isdecimal() and len(text) < 9:
+            _read_code(int(text), said)
+        elif " " not in text:
+            word = text.lower()
+            if uses & _CODE:
+                said.codes.append(word)
+            if uses & _TYPE:
+                said.types.append(word.rpartition("#")[2])
+                said.error = said.error or word in ("error", "response.failed")
+    if uses & _TEXT:
+        _read_text(text, said, depth)
+
+
+def _read_code(number: int, said: Said) -> None:
+    if 100 <= number <= 599:
+        if number not in said.statuses:
+            said.statuses.append(number)
+    else:
+        said.codes.append(str(number))
+
+
+def _read_text(text: str, said: Said, depth: int) -> None:
+    """A text: JSON inside it is read as JSON, what stands around it as text; echoes are cut off."""
+    if said.left <= 0 or said.nodes <= 0:
+        return
+    said.nodes -= 1
+    if len(text) > said.left:
+        text = text[: said.left]
+    inner: JsonValue = None
+    if "{" in text and depth <= MAX_DEPTH:
+        text, inner = _embedded(text)
+    text = _without_echo(text.lower()).strip()
+    if text:
+        if "  " in text or "\xa0" in text:
+            text = _SPACES.sub(" ", text.replace("\xa0", " "))
+        if "’" in text:
+            text = text.replace("’", "'")
+        said.left -= len(text)
+        _read_labels(text[:300], said)
+        said.texts.append(text)
     if inner is not None:
-        _read(inner, seen, depth + 1)
+        _read(inner, said, depth + 1)
 
 
 def _embedded(text: str) -> tuple[str, JsonValue]:
@@ -291,22 +334,26 @@ def _embedded(text: str) -> tuple[str, JsonValue]:
 
 
 def _without_echo(text: str) -> str:
-    lowered = text.lower()
-    starts = [start for marker in _ECHOED if (start := lowered.find(marker)) >= 0]
-    return text[: min(starts)] if starts else text
+    end = len(text)
+    for marker in _ECHOED:
+        found = text.find(marker, 0, end)
+        if found >= 0:
+            end = found
+    return text[:end]
 
 
-def _read_labels(text: str, seen: _Seen) -> None:
+def _read_labels(head: str, said: Said) -> None:
     """Codes, error classes and statuses that gateways write into the text: `[1261]`, `litellm.RateLimitError: 400`."""
-    head = text[:300]
-    if "[" in head:
+    bracket = "[" in head
+    if bracket:
         for label in _LABEL.findall(head):
-            if label.isdigit():
-                _read_number(int(label), seen)
+            if label.isdecimal():
+                _read_code(int(label), said)
             else:
-                seen.codes.append(label)
+                said.codes.append(label)
     if "error" in head or "exception" in head:
-        seen.types.extend(_CLASS.findall(head))
-    status = _LEADING_STATUS.search(head)
-    if status:
-        seen.statuses.append(int(status[1]))
+        said.types.extend(_CLASS.findall(head))
+    if bracket or head[0] in "45" or "status" in head or "api error" in head:
+        status = _LEADING_STATUS.search(head)
+        if status and int(status[1]) not in said.statuses:
+            said.statuses.append(int(status[1]))
