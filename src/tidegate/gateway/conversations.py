@@ -13,13 +13,14 @@ from tidegate.config import Settings
 from tidegate.drive.aio import Driver, Pace
 from tidegate.drive.flights import Flights
 from tidegate.engine.checkpoint import Store
-from tidegate.engine.effects import Notify
+from tidegate.engine.effects import Notify, Outcome, UpstreamError
 from tidegate.engine.exchange import Life, counted, exchange, relayed
 from tidegate.engine.request import Kit, Request
 from tidegate.gateway.arrival import Arrival, Receive, while_connected, whole_body
-from tidegate.gateway.asgi import AsgiClient
+from tidegate.gateway.asgi import AsgiClient, CutShort
 from tidegate.gateway.credentials import Tenants, credential, with_key
 from tidegate.gateway.messages import bypasses, forwarded, readable, unbound
+from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Choice, NoProvider, Targets
 from tidegate.gateway.upstream import ClientUpstream
@@ -99,7 +100,20 @@ class Conversations:
         client.streams = reading.conversation is not None and reading.conversation.stream
         life = self._life(arrival, where, dialect, reading, self.tenants.of(secret, root), notify)
         driver = Driver(dialect, upstream, client, self.store, self.flights, self.pace, notify)
-        await while_connected(driver.drive(life), receive, lambda: client.ended)
+
+        async def work() -> None:
+            try:
+                await driver.drive(life)
+            except (UpstreamError, CutShort):
+                raise
+            except Exception as error:
+                notify(fault("driver", error))
+                if client.begun:
+                    raise
+                client.outcome = Outcome(reason="fault")
+                await pass_on(await upstream.send(None, {}), client)
+
+        await while_connected(work(), receive, lambda: client.ended)
 
     def _read(
         self, arrival: Arrival, where: Route, dialect: DialectName, body: bytes, notify: Callable[[Notify], None]

@@ -16,7 +16,7 @@ from tidegate.gateway.messages import forwarded, spoken
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Targets
 from tidegate.upstream.http import Request
-from tidegate.upstream.pool import Pool
+from tidegate.upstream.pool import Pool, Response
 
 SMALL = 1 << 20
 """Bytes of a body that is read whole first: such a request may go out again where a kept connection proves stale."""
@@ -48,15 +48,20 @@ async def relay(
             response = await pool.send(Request(arrival.method, url, headers, body, length))
         finally:
             read.set()
-        try:
-            await client.answer_head(response.status, response.headers)
-            while piece := await response.read():
-                await client.piece(piece)
-        finally:
-            await response.close()
-        await client.end()
+        await pass_on(response, client)
 
     await while_connected(exchange(), receive, lambda: client.ended, read)
+
+
+async def pass_on(response: Response, client: AsgiClient) -> None:
+    """Gives a client an upstream's answer as it comes. Raises `UpstreamError` where it is cut."""
+    try:
+        await client.answer_head(response.status, response.headers)
+        while piece := await response.read():
+            await client.piece(piece)
+    finally:
+        await response.close()
+    await client.end()
 
 
 async def _body(
