@@ -120,7 +120,7 @@ class Targets:
         )
 
     def _facts(self, provider: Provider, model: str) -> ModelFacts:
-        """What the provider's file says of a model; for an endpoint of no known kind, what the file that has it says."""
+        """What its file says of a model; for an endpoint of no known kind, what the one file that has it says."""
         facts = provider.model(model)
         if provider.name != GENERIC or facts != ModelFacts():
             return facts
