@@ -100,12 +100,18 @@ def test_the_longest_applicable_checkpoint_wins():
     assert "the longer" in messages_of(play.expect(Send).body)[1]["content"]
 
 
-@pytest.mark.parametrize("length", [2, 3], ids=["between call and result", "inside a turn, user words not kept"])
-def test_a_checkpoint_that_would_split_this_history_is_passed_over(length):
+def test_a_checkpoint_that_would_split_this_history_is_passed_over():
     one_human = [json.loads(FULL)["messages"][0], *history(18)[1:5]]
     raw = body(one_human)
-    play = start(raw, Found((checkpoint(raw, length),)))
+    play = start(raw, Found((checkpoint(raw, 2),)))
     assert play.expect(Send).body is None
+
+
+def test_words_that_are_the_newest_again_stay_though_the_checkpoint_does_not_say_so():
+    one_human = [json.loads(FULL)["messages"][0], *history(18)[1:5]]
+    raw = body(one_human)
+    play = start(raw, Found((checkpoint(raw, 3),)))
+    assert messages_of(play.expect(Send).body)[2:] == [one_human[1], one_human[4]]
 
 
 def test_a_checkpoint_of_the_whole_history_is_passed_over():

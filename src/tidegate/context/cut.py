@@ -83,6 +83,24 @@ def newest_turn(facts: Sequence[Facts]) -> int | None:
     return next((i for i in range(len(facts) - 1, -1, -1) if facts[i].human), None)
 
 
+def newest_words(facts: Sequence[Facts]) -> tuple[int, ...]:
+    """The newest turn of the user with all that can't be without it, nor it without them: the calls that it answers
+    and their other results, items that it names, and so on from there. Empty where there is none."""
+    newest = newest_turn(facts)
+    if newest is None:
+        return ()
+    partners: dict[int, set[int]] = defaultdict(set)
+    for one, other in (*_pairs(facts).answers, *_runs(facts), *_mentions(facts)):
+        partners[one].add(other)
+        partners[other].add(one)
+    found, todo = {newest}, [newest]
+    while todo:
+        new = partners[todo.pop()] - found
+        found |= new
+        todo.extend(new)
+    return tuple(sorted(found))
+
+
 def choose(
     facts: Sequence[Facts],
     tokens: Sequence[int],
@@ -111,13 +129,12 @@ def choose(
     if not candidates:
         return None
     before = [0, *accumulate(tokens)]
-    newest = newest_turn(facts)
-    words = _with_its_ties(facts, newest) if newest is not None else ()
+    words = newest_words(facts)
     systems = [i for i in range(n - 1, -1, -1) if facts[i].role == "system" and i not in words]
     limit = min(room, tail_max)
     chosen = None
     for at in candidates:
-        retained = _retained(at, newest, words, systems, tokens, retain_system_max)
+        retained = _retained(at, words, systems, tokens, retain_system_max)
         chosen = Cut(at, retained, before[n] - before[at] + sum(tokens[i] for i in retained))
         if chosen.kept_tokens <= limit:
             break
@@ -129,13 +146,13 @@ def choose(
 
 def _retained(
     at: int,
-    newest: int | None,
     words: Sequence[int],
     systems: Iterable[int],
     tokens: Sequence[int],
     retain_system_max: int,
 ) -> tuple[int, ...]:
-    kept = list(words) if newest is not None and newest < at else []
+    # A legal cut has all of them on one side.
+    kept = list(words) if words and words[0] < at else []
     left = retain_system_max
     for i in systems:
         if i >= at:
@@ -146,21 +163,6 @@ def _retained(
             break
         kept.append(i)
     return tuple(sorted(kept))
-
-
-def _with_its_ties(facts: Sequence[Facts], position: int) -> tuple[int, ...]:
-    """The item and all that can't be without it, nor it without them: the calls that it answers and their other
-    results, items that it names, and so on from there."""
-    partners: dict[int, set[int]] = defaultdict(set)
-    for one, other in (*_pairs(facts).answers, *_runs(facts), *_mentions(facts)):
-        partners[one].add(other)
-        partners[other].add(one)
-    found, todo = {position}, [position]
-    while todo:
-        new = partners[todo.pop()] - found
-        found |= new
-        todo.extend(new)
-    return tuple(sorted(found))
 
 
 def _pairs(facts: Sequence[Facts]) -> _Pairs:

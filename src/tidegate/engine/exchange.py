@@ -28,7 +28,7 @@ from tidegate.engine.effects import (
 )
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.sizing import Sizing
-from tidegate.engine.view import History, View, applicable, plain, read_history, replaced
+from tidegate.engine.view import History, View, applied, plain, read_history
 from tidegate.overflow.verdict import Refusal, Verdict
 
 Life: TypeAlias = Generator[Effect, object, None]
@@ -126,12 +126,12 @@ class _Story:
         self.sizing = replace(self.sizing, reports=found.reports)
         whole = plain(history)
         for checkpoint in found.checkpoints:
-            if checkpoint.artifact.kind == "text" and applicable(history, checkpoint, self.request.target):
-                view = replaced(history, checkpoint, self.request.target)
-                if view.tokens < whole.tokens:
-                    self.action = "replayed"
-                    yield Notify("replayed", {"checkpoint": checkpoint.id, "items": checkpoint.length})
-                    return view
+            text = checkpoint.artifact.kind == "text"
+            view = applied(history, checkpoint, self.request.target) if text else None
+            if view is not None and view.tokens < whole.tokens:
+                self.action = "replayed"
+                yield Notify("replayed", {"checkpoint": checkpoint.id, "items": checkpoint.length})
+                return view
         return whole
 
     # -- compaction ----------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ Knows legal orders and merges; makes no decision and no call. Called by the exch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tidegate.compactors.summary import mark
-from tidegate.context.cut import newest_turn, safe_cuts
+from tidegate.context.cut import newest_words, safe_cuts
 from tidegate.context.estimate import request_overhead, text_tokens
 from tidegate.context.fingerprint import Chain, Hasher
 from tidegate.context.ledger import Entry, Ledger
@@ -90,19 +90,25 @@ def plain(history: History) -> View:
     return View(history.conversation.raw, 0, None, tokens)
 
 
-def applicable(history: History, checkpoint: Checkpoint, target: Target) -> bool:
-    """Whether a matching checkpoint may stand for the beginning of this very history at this target: something is left
-    after it, the cut splits nothing here, and the newest words of the user stay verbatim."""
+def applied(history: History, checkpoint: Checkpoint, target: Target) -> View | None:
+    """The view that a matching checkpoint gives of this very history at this target; None where it may not stand for
+    its beginning: nothing would be left after it, or the cut would split something here.
+
+    The newest words of the user stay verbatim. Where newer ones have gone since the checkpoint was made (a rewind), the
+    newest now may lie inside the span: they are retained although the checkpoint does not say so.
+    """
     n, k = len(history.entries), checkpoint.length
-    if not 0 < k < n or history.chain.links[k] != checkpoint.chain:
-        return False
+    retained = checkpoint.artifact.retained
+    if not 0 < k < n or history.chain.links[k] != checkpoint.chain or any(p >= k for p in retained):
+        return None
     facts = history.facts
-    newest = newest_turn(facts)
-    if newest is not None and newest < k and newest not in checkpoint.artifact.retained:
-        return False
-    if not all(p < k for p in checkpoint.artifact.retained) or k in barred_cuts(history, target):
-        return False
-    return safe_cuts(facts)[k]
+    if not safe_cuts(facts)[k] or k in barred_cuts(history, target):
+        return None
+    words = newest_words(facts)
+    if words and words[0] < k and not {*words} <= {*retained}:
+        artifact = replace(checkpoint.artifact, retained=tuple(sorted({*retained, *words})))
+        checkpoint = replace(checkpoint, artifact=artifact)
+    return replaced(history, checkpoint, target)
 
 
 def barred_cuts(history: History, target: Target) -> frozenset[int]:
