@@ -454,12 +454,17 @@ def test_a_refusal_or_filter_the_provider_reports_is_no_summary(dialect: Dialect
         ("I cannot assist with summarizing this conversation.", "summary_refused"),
         ("Unfortunately, I am unable to see any files here.", "summary_refused"),
         ("Done.", "summary_too_short"),
+        ("Error: upstream request failed (internal server error).", "summary_error_text"),
+        ('{"error": {"message": "model is loading"}}', "summary_error_text"),
+        ("<html><head><title>502 Bad Gateway</title></head></html>", "summary_error_text"),
+        ("503 Service Unavailable, try again later", "summary_error_text"),
+        ("Error handling was added to the parser, and its tests pass now.", ""),
         ("Sorry for the delay in tests: " + "fixed part; " * 60, ""),
         ("I cannot reproduce the bug yet.\n## Next steps\n- bisect it", ""),
         (GOOD, ""),
     ],
 )
-def test_a_refusal_in_plain_words_is_judged_narrowly(text: str, failure: str) -> None:
+def test_a_refusal_or_an_error_in_plain_words_is_judged_narrowly(text: str, failure: str) -> None:
     assert drive(span_of("chat", history("chat", 30)), [streamed("chat", text)]).failure == failure
 
 

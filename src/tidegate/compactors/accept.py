@@ -17,6 +17,7 @@ Problem: TypeAlias = Literal[
     "summary_unreachable", "summary_http_error", "summary_overflow", "summary_stream_error",
     "summary_cut_off", "summary_cut_by_length", "summary_called_tool", "summary_refused", "summary_filtered",
     "summary_unfinished", "summary_thinking_only", "summary_empty", "summary_too_short",
+    "summary_error_text",
 ]  # fmt: skip
 
 _ENDINGS: Final[dict[FinishReason, Problem]] = {
@@ -39,6 +40,13 @@ _APOLOGY: Final = re.compile(
 )
 _APOLOGY_AT_MOST: Final = 400
 """Characters."""
+# An error told as the answer, which gateways and local servers do; as short and as bare as an apology.
+_ERROR: Final = re.compile(
+    r"\W*(?:(?:(?:api|http|internal|upstream|server|unexpected|fatal) )*error(?:\W{0,2}[:(]| (?:code|occurred|\d))"
+    r"|traceback \(most recent|<(?:!doctype|html)\b|(?:request|upstream|generation) (?:failed|timed out)"
+    r"|[45]\d\d (?:bad|internal|service|too many|gateway)\b)",
+    re.IGNORECASE,
+)
 _LARGE: Final = 1000
 """Estimated tokens of material from which an answer can be too short to be a summary of it."""
 _TOO_SHORT: Final = 32
@@ -105,6 +113,8 @@ def _unlike_a_summary(answer: Answer, text: str, material_tokens: int) -> Proble
     if material_tokens >= _LARGE:
         if len(text) <= _APOLOGY_AT_MOST and "#" not in text and _APOLOGY.match(text):
             return "summary_refused"
+        if len(text) <= _APOLOGY_AT_MOST and "#" not in text and _ERROR.match(text):
+            return "summary_error_text"
         if len(text) < _TOO_SHORT:
             return "summary_too_short"
     return None

@@ -107,6 +107,7 @@ def work(span: Span, options: Options, overflows: Callable[[Reply], bool]) -> Ge
     | `summary_unfinished` | ended for a reason that is no ordinary end |
     | `summary_thinking_only`, `summary_empty` | no text |
     | `summary_too_short` | under 32 characters for 1,000 tokens or more of material |
+    | `summary_error_text` | a short error message in place of a summary of as much |
     | `summary_not_smaller` | not smaller than what it replaces |
 
     `summary_refused` covers a plain-text refusal too, judged narrowly: at most 400 characters, beginning

@@ -61,6 +61,7 @@ class AsgiClient:
     async def deliver(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> bool:
         """Relays an answer to its end. Raises `CutShort` where it was cut, so that the client sees the cut too."""
         self.outcome = outcome
+        pieces = answer.pieces()
         if not self.begun:
             await self.answer_head(head.status, answer.incoming.headers)
         elif head.refusal is not None and not head.in_stream:
@@ -71,7 +72,7 @@ class AsgiClient:
             await self.fail(502, NO_STREAM)
             return True
         try:
-            async for piece in answer.pieces():
+            async for piece in pieces:
                 await self.piece(piece)
         except UpstreamError as error:
             raise CutShort(str(error)) from error

@@ -29,6 +29,8 @@ TRANSIENT = frozenset({0, 408, 500, 502, 503, 504, 529})
 """Statuses of a summary call that are worth one more try; 429 is left to the client's own retries."""
 
 CALL_ATTEMPTS = 2
+CALL_WAIT = wait_random(0.3, 0.9)
+"""Seconds before the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class ClientUpstream:
         """See `tidegate.drive.aio.Upstream`. A call lost on the way, or to a server in trouble, is made once more."""
         attempts = AsyncRetrying(
             stop=stop_after_attempt(CALL_ATTEMPTS),
-            wait=wait_random(0.3, 0.9),
+            wait=CALL_WAIT,
             retry=retry_if_result(_transient),
         )
         try:
