@@ -164,11 +164,11 @@ def test_a_fault_in_any_effect_leaves_the_client_with_an_answer_of_the_provider(
 @BOTH
 @pytest.mark.parametrize(
     "place",
-    ["read_history", "plain", "applicable", "compact", "replaced"],
+    ["read_history", "plain", "applied", "compact"],
 )
 def test_a_bug_inside_the_engine_gives_what_a_direct_call_would_have_given(drive, place, monkeypatch):
     script, store, tools = upstream(), MemoryStore(), kit()
-    if place in ("applicable", "replaced"):
+    if place == "applied":
         drive(life(tools), script, store)  # so that there is something to replay
         script.sent.clear()
 
