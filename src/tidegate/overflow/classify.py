@@ -7,11 +7,11 @@ the engine, the simulator's tests and `tidegate classify`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tidegate.overflow.numbers import Numbers, Weighed, gather, near_window, weigh
-from tidegate.overflow.pattern import Pattern, first_of, possible
-from tidegate.overflow.rules import Match, Rules, RuleSpec
+from tidegate.overflow.pattern import Pattern, first_of
+from tidegate.overflow.rules import Match, Reading, Rules, RuleSpec
 from tidegate.overflow.sizes import sizes
 from tidegate.overflow.text import Text
 from tidegate.overflow.unwrap import Said, unwrap
@@ -44,10 +44,13 @@ _FINISHES: Mapping[str, Kind] = {
 }  # fmt: skip
 """Why an answer ended, where it is no ordinary end."""
 
-_SENTENCE = re.compile(r"[.!?;] |[\n。；！]")
+_ENDS = (". ", "! ", "? ", "; ", "\n", "。", "；", "！")
+"""Of sentences."""
+_LONGEST = 400
+_STATED_WITHIN = 2000
+_MAX_HITS = 8
 _OUTPUT = re.compile(r"output|completion|max_tokens|generat")
 _INPUT = re.compile(r"prompt|input|context|messages|conversation|window")
-_NUMBER = re.compile(r"\d\d")
 _ABOUT_SIZE = re.compile(r"token|length|too long|longer|长")
 _WAIT = re.compile(
     r"(?:try again|retry|reset|wait|retrying)[a-z ]{0,12} (?:in|after|at least)? ?~?"
@@ -78,22 +81,22 @@ def _judge(refusal: Refusal, rules: Rules, sent: Sent | None) -> Verdict:
         return _of_answer(said, sent)
     if refusal.status == 401:
         return _plain("auth", "status-401", certain=True)
-    text = Text(said.text)
-    match, runner_up = _decide(said, text, rules)
+    reading = Reading(Text(said.text))
+    match, runner_up = _decide(said, reading, rules)
     if match is None:
-        return _of_status(refusal, said, text.string, sent)
+        return _of_status(refusal, said, reading.text, sent)
     if match.rule.kind == "overflow":
-        return _of_overflow(match, said, text, rules, sent, runner_up)
-    return _of_other(match, refusal, said, text.string, runner_up)
+        return _of_overflow(match, said, reading, rules, sent, runner_up)
+    return _of_other(match, refusal, said, reading.text, runner_up)
 
 
-def _decide(said: Said, text: Text, rules: Rules) -> tuple[Match | None, Kind | None]:
+def _decide(said: Said, reading: Reading, rules: Rules) -> tuple[Match | None, Kind | None]:
     """The rule that decides, and the kind that comes second."""
-    match = rules.by_code(said, text) or rules.by_type(said, text)
+    match = rules.by_code(said, reading) or rules.by_type(said, reading)
     if match is not None:
         return match, None
     first: Match | None = None
-    for found in rules.by_pattern(said, text):
+    for found in rules.by_pattern(said, reading):
         if found.rule.kind == "overflow" and _words_barred(said, found.rule):
             continue
         if first is None:
@@ -102,7 +105,7 @@ def _decide(said: Said, text: Text, rules: Rules) -> tuple[Match | None, Kind | 
             return first, found.rule.kind
     if first is not None:
         return first, None
-    return _two_of_three(said, text, rules), None
+    return _two_of_three(said, reading, rules), None
 
 
 def _words_barred(said: Said, rule: RuleSpec | None = None) -> bool:
@@ -110,23 +113,45 @@ def _words_barred(said: Said, rule: RuleSpec | None = None) -> bool:
     return bool(barred) and not (rule and barred <= set(rule.status))
 
 
-def _two_of_three(said: Said, text: Text, rules: Rules) -> Match | None:
+def _two_of_three(said: Said, reading: Reading, rules: Rules) -> Match | None:
     """A sentence in which something exceeds a context's bound, or a prompt is too long, with nothing against it."""
     if _words_barred(said):
         return None
-    stated = sizes(text.string)
-    parts = {part: possible(patterns, text) for part, patterns in rules.evidence.items()}
+    text = reading.text.string
+    stated = sizes(text) if reading.text.numbered else {}
+    parts = rules.evidence(reading)
     if not (stated or parts["relation"]) or not (parts["bound"] or parts["subject"]):
         return None
-    if (404 in said.statuses and not stated) or rules.generic_counter(text):
+    if (404 in said.statuses and not stated) or rules.generic_counter(reading):
         return None
-    for sentence in _SENTENCE.split(text.string)[:60]:
-        words = _evidence(sentence[:400], parts)
+    for sentence in _sentences(text, parts["relation"], stated=bool(stated)):
+        words = _evidence(sentence, parts)
         if words:
             return Match(_GENERIC, words, stated)
-    if stated and _ABOUT_SIZE.search(text.string) and first_of(parts["bound"], text.string):
+    if stated and _ABOUT_SIZE.search(text) and first_of(parts["bound"], text):
         return Match(_GENERIC, "stated sizes", stated)
     return None
+
+
+def _sentences(text: str, relation: tuple[Pattern, ...], *, stated: bool) -> Iterator[str]:
+    """The sentences that may hold a relation, in order, 400 characters of each; with sizes stated, all the first."""
+    starts = set()
+    for anchor in {anchor for pattern in relation for anchor in pattern.anchors}:
+        at = text.find(anchor)
+        for _ in range(_MAX_HITS):
+            if at < 0:
+                break
+            since = max(0, at - _LONGEST)
+            starts.add(max(found + len(end) if (found := text.rfind(end, since, at)) >= 0 else since for end in _ENDS))
+            at = text.find(anchor, at + 1)
+    if stated:
+        at = 0
+        while at >= 0 and at < _STATED_WITHIN:
+            starts.add(at)
+            at = min((found + len(end) for end in _ENDS if (found := text.find(end, at)) >= 0), default=-1)
+    for start in sorted(starts):
+        stop = min((found for end in _ENDS if (found := text.find(end, start, start + _LONGEST)) >= 0), default=None)
+        yield text[start : start + _LONGEST if stop is None else stop]
 
 
 def _evidence(sentence: str, parts: Mapping[str, tuple[Pattern, ...]]) -> str:
@@ -142,16 +167,17 @@ def _evidence(sentence: str, parts: Mapping[str, tuple[Pattern, ...]]) -> str:
     return f"{bound} … {relation}" if bound else ""
 
 
+_NONE = Numbers()
 _GENERIC = RuleSpec(file="_shared.toml", id="two-of-three", kind="overflow", certain=False)
 
 
 def _of_overflow(
-    match: Match, said: Said, text: Text, rules: Rules, sent: Sent | None, runner_up: Kind | None
+    match: Match, said: Said, reading: Reading, rules: Rules, sent: Sent | None, runner_up: Kind | None
 ) -> Verdict:
-    read = match.numbers
-    if not read and _NUMBER.search(text.string):
-        read = rules.numbers(text)
-    numbers = gather(read, said.numbers)
+    stated = match.numbers
+    if not stated and reading.text.numbered:
+        stated = rules.numbers(reading)
+    numbers = gather(stated, said.numbers)
     weighed = weigh(numbers, sent, certain=match.rule.certain)
     if match.rule is _GENERIC:
         weighed = Weighed(weighed.kind, certain=bool(numbers.bound) and weighed.certain, room=weighed.room)
@@ -159,15 +185,15 @@ def _of_overflow(
     return _verdict(match, weighed.kind, numbers, certain=weighed.certain, room=weighed.room, runner_up=second)
 
 
-def _of_other(match: Match, refusal: Refusal, said: Said, text: str, runner_up: Kind | None) -> Verdict:
+def _of_other(match: Match, refusal: Refusal, said: Said, text: Text, runner_up: Kind | None) -> Verdict:
     kind = match.rule.kind
-    numbers = Numbers(**match.numbers) if set(match.numbers) <= set(Numbers.__slots__) else Numbers()
+    numbers = gather(match.numbers, {}) if match.numbers else _NONE
     if kind not in ("rate_limit", "quota", "server"):
         return _verdict(match, kind, numbers, certain=match.rule.certain, room=numbers.cap, runner_up=runner_up)
     return _verdict(
         match,
         kind,
-        Numbers(),
+        _NONE,
         certain=match.rule.certain,
         runner_up=runner_up,
         retry_after=_retry_after(refusal, said, text),
@@ -202,12 +228,12 @@ def _verdict(
     )
 
 
-def _of_status(refusal: Refusal, said: Said, text: str, sent: Sent | None) -> Verdict:
+def _of_status(refusal: Refusal, said: Said, text: Text, sent: Sent | None) -> Verdict:
     """No rule holds: the status decides, and what was sent where a bare answer could mean the window."""
     status = said.statuses[0] if said.statuses else 400
     inner = said.statuses[-1] if said.statuses else 400
-    silent = len(text) < 30
-    bare = status in _BARE or (status >= 500 and "bad request" in text)
+    silent = len(text.string) < 30
+    bare = status in _BARE or (status >= 500 and "bad request" in text.string)
     if bare and silent and near_window(sent):
         return _plain("overflow", f"bare-{status}", certain=False, runner_up=_by_status(status))
     kind = _by_status(status if status >= 400 else inner)
@@ -268,16 +294,16 @@ def _input(said: Said) -> int | None:
     return read + said.usage.get("cache_read_input_tokens", 0) + said.usage.get("cache_creation_input_tokens", 0)
 
 
-def _over_allowance(text: str) -> bool:
+def _over_allowance(text: Text) -> bool:
     """One request above the whole allowance: `Limit 8000, Requested 32979`."""
-    found = _ALLOWANCE.search(text)
+    found = _ALLOWANCE.search(text.string) if text.numbered and b"requested" in text.words else None
     return found is not None and int(found[2].replace(",", "")) > int(found[1].replace(",", ""))
 
 
 _ALLOWANCE = re.compile(r"limit:? (\d[\d,]{0,14}),(?: used:? \d[\d,]{0,14},)? requested:? ~?(\d[\d,]{0,14})")
 
 
-def _retry_after(refusal: Refusal, said: Said, text: str) -> float | None:
+def _retry_after(refusal: Refusal, said: Said, text: Text) -> float | None:
     """Seconds to wait, from headers, fields or words."""
     headers = {name.lower(): value for name, value in (refusal.headers or {}).items()}
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
@@ -288,7 +314,9 @@ def _retry_after(refusal: Refusal, said: Said, text: str) -> float | None:
     for name in ("resets_in_seconds", "retry_after", "retry_after_seconds"):
         if name in said.numbers:
             return float(said.numbers[name])
-    found = _WAIT.search(text[:4000])
+    if not text.has(b"try", b"retry", b"retrying", b"reset", b"resets", b"wait"):
+        return None
+    found = _WAIT.search(text.string[:4000])
     if found and any(found.groups()):
         hours, minutes, seconds = (float(part or 0) for part in found.groups())
         return hours * 3600 + minutes * 60 + seconds

@@ -29,6 +29,9 @@ _LEFT_OVER = 16
 """A negative output limit of at least this size was computed from the prompt; a client's own is -1 or so."""
 
 
+_UNKNOWN = Sent()
+
+
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """A refusal's numbers by role (see `pattern.ROLES`), tokens; None where not stated."""
@@ -82,7 +85,7 @@ def gather(read: Mapping[str, int], fields: Mapping[str, int]) -> Numbers:
 
 def weigh(numbers: Numbers, sent: Sent | None, *, certain: bool = True) -> Weighed:
     """Whether the prompt does not fit (overflow) or only the output asked for does not (output_limit)."""
-    sent = sent or Sent()
+    sent = sent or _UNKNOWN
     if numbers.short is not None:
         return _left_over(numbers.short, sent)
     asked = numbers.output if numbers.output is not None else sent.output_limit

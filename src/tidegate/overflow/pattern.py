@@ -45,12 +45,6 @@ class Need:
     stem: bytes = b""
     """The beginning of one more word."""
 
-    def met(self, text: Text) -> bool:
-        """Whether the words are there; where the need has none, whether the anchor is."""
-        if self.words or self.stem:
-            return self.words <= text.words and (not self.stem or self.stem in text.stems)
-        return (not text.ascii or self.anchor.isascii()) and self.anchor in text.string
-
 
 class Pattern:
     """A regular expression over lower-cased text, compiled when what it needs is first found.
@@ -58,22 +52,17 @@ class Pattern:
     A literal it needs begins where a word begins: `exceed` is looked for in "exceeds", not in "unexceeded".
     """
 
-    __slots__ = ("_compiled", "anchors", "needs", "source")
+    __slots__ = ("_compiled", "anchors", "needs", "roles", "source", "written")
 
     def __init__(self, source: str) -> None:
         """`source` marks numbers by role: `<input>`."""
+        self.written = source
+        self.roles = tuple(_NUMBER.findall(source))
         self.source = _NUMBER.sub(r"(?P<\1>\\d[\\d,_]{0,14})", source)
         marked = _anchors(_parse(self.source)) or ("",)
         self.needs = tuple(map(_need, marked))
         self.anchors = tuple(need.anchor for need in self.needs)
         self._compiled: re.Pattern[str] | None = None
-
-    def found(self, text: Text) -> re.Match[str] | None:
-        """The first match in a text, tried only where its words are there."""
-        for need in self.needs:
-            if need.met(text):
-                return self.search(text.string)
-        return None
 
     def search(self, text: str) -> re.Match[str] | None:
         """The first match, in a long text looked for around the first few places where an anchor stands."""
@@ -96,35 +85,41 @@ class Pattern:
 
 
 class Index:
-    """Tells which of many patterns a text can match, by the words each needs."""
+    """Tells which of many patterns a text may match, by the words each needs."""
 
-    __slots__ = ("_always", "_by_stem", "_by_word", "_patterns", "_stems", "_words")
+    __slots__ = ("_alone", "_anchors", "_more", "_words")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
-        """The patterns keep their order."""
-        self._patterns = tuple(patterns)
-        by_word: dict[bytes, set[int]] = {}
-        by_stem: dict[bytes, set[int]] = {}
-        always: set[int] = set()
-        for position, pattern in enumerate(self._patterns):
+        """Patterns are told by their position. A stem is kept as a word that begins with `*`."""
+        alone: dict[bytes, set[int]] = {}
+        more: dict[bytes, list[tuple[int, frozenset[bytes]]]] = {}
+        anchors: list[tuple[int, str]] = []
+        for position, pattern in enumerate(patterns):
             for need in pattern.needs:
-                if need.words:
-                    by_word.setdefault(max(need.words, key=len), set()).add(position)
-                elif need.stem:
-                    by_stem.setdefault(need.stem, set()).add(position)
+                words = need.words | {b"*" + need.stem} if need.stem else need.words
+                if not words:
+                    anchors.append((position, need.anchor))
+                elif len(words) == 1:
+                    alone.setdefault(next(iter(words)), set()).add(position)
                 else:
-                    always.add(position)
-        self._by_word, self._by_stem, self._always = by_word, by_stem, always
-        self._words, self._stems = frozenset(by_word), frozenset(by_stem)
+                    more.setdefault(max(words, key=len), []).append((position, words))
+        self._alone, self._more, self._anchors = alone, more, anchors
+        self._words = frozenset(alone) | frozenset(more)
 
-    def among(self, text: Text) -> list[int]:
-        """Positions of the patterns that may match, in their order."""
-        possible = set(self._always)
-        for word in self._words & text.words:
-            possible |= self._by_word[word]
-        for stem in self._stems & text.stems:
-            possible |= self._by_stem[stem]
-        return sorted(possible)
+    def among(self, text: Text) -> set[int]:
+        """Positions of the patterns whose words are in the text."""
+        words = text.words | text.stems
+        possible: set[int] = set()
+        for word in self._words & words:
+            if word in self._alone:
+                possible |= self._alone[word]
+            for position, others in self._more.get(word, ()):
+                if position not in possible and others <= words:
+                    possible.add(position)
+        for position, anchor in self._anchors:
+            if anchor in text.string:
+                possible.add(position)
+        return possible
 
 
 @lru_cache(maxsize=4096)
@@ -140,11 +135,6 @@ def first_of(patterns: Iterable[Pattern], text: str) -> str:
         if found:
             return found[0]
     return ""
-
-
-def possible(patterns: Iterable[Pattern], text: Text) -> tuple[Pattern, ...]:
-    """The patterns whose words are in a text."""
-    return tuple(pattern for pattern in patterns if any(need.met(text) for need in pattern.needs))
 
 
 def check_pattern(source: str, where: str) -> None:

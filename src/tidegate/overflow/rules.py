@@ -57,6 +57,22 @@ class Match:
     numbers: Mapping[str, int] = field(default_factory=dict)
 
 
+PARTS = ("subject", "relation", "bound")
+"""Of the evidence for wordings that nobody has listed."""
+
+
+class Reading:
+    """A refusal's text, and which patterns of the rules it may match: looked up when a rule first asks."""
+
+    __slots__ = ("possible", "text")
+
+    def __init__(self, text: Text) -> None:
+        """For one set of rules."""
+        self.text = text
+        self.possible: set[int] | None = None
+        """Positions among the rules' patterns."""
+
+
 class Rules:
     """A provider's rules before the shared ones, compiled. Immutable; safe to share."""
 
@@ -69,7 +85,7 @@ class Rules:
         """`others` are other providers' rules: only their patterns count, last, since gateways pass on their words."""
         self._shared = shared or RulesFile()
         self._all = (*own, *self._shared.rules)
-        self._others = others
+        self._worded = tuple(r for r in (*self._all, *others) if r.pattern and not r.code and not r.type)
 
     @cached_property
     def _by_code(self) -> Mapping[str, tuple[RuleSpec, ...]]:
@@ -80,76 +96,121 @@ class Rules:
         return _table((name, rule) for rule in self._all if not rule.code for name in rule.type)
 
     @cached_property
-    def _worded(self) -> tuple[tuple[RuleSpec, Pattern], ...]:
-        """The rules that only a pattern decides, in order."""
-        return tuple(
-            (rule, pattern_of(rule.pattern))
-            for rule in (*self._all, *self._others)
-            if rule.pattern and not rule.code and not rule.type
-        )
+    def _patterns(self) -> tuple[Pattern, ...]:
+        """Those of the rules that only a pattern decides, in order; then those of counter-evidence and of evidence."""
+        named = [pattern for patterns in self._shared.counter.values() for pattern in patterns]
+        inline = [
+            name for rule in (*self._all, *self._worded) for name in rule.unless if name not in self._shared.counter
+        ]
+        parts = [pattern for part in PARTS for pattern in self._shared.evidence.get(part, ())]
+        sources = [*(rule.pattern or "" for rule in self._worded), *dict.fromkeys((*named, *inline, *parts))]
+        return tuple(map(pattern_of, sources))
 
     @cached_property
     def _index(self) -> Index:
-        return Index(pattern for _, pattern in self._worded)
+        return Index(self._patterns)
 
     @cached_property
-    def _counter(self) -> Mapping[str, tuple[Pattern, ...]]:
-        return {name: tuple(map(pattern_of, patterns)) for name, patterns in self._shared.counter.items()}
+    def _numbered(self) -> tuple[tuple[RuleSpec, Pattern], ...]:
+        """The rules that read numbers of tokens."""
+        pairs = zip(self._worded, self._patterns, strict=False)
+        return tuple(
+            (rule, pattern) for rule, pattern in pairs if rule.kind in ("overflow", "output_limit") and pattern.roles
+        )
 
     @cached_property
-    def evidence(self) -> Mapping[str, tuple[Pattern, ...]]:
-        """The shared file's `subject`, `relation` and `bound` patterns."""
-        parts = ("subject", "relation", "bound")
-        return {part: tuple(map(pattern_of, self._shared.evidence.get(part, ()))) for part in parts}
+    def _number_index(self) -> Index:
+        return Index(pattern for _, pattern in self._numbered)
 
-    def by_code(self, said: Said, text: Text) -> Match | None:
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        """Where a pattern of counter-evidence or evidence stands."""
+        first = len(self._worded)
+        return {pattern.written: first + n for n, pattern in enumerate(self._patterns[first:])}
+
+    @cached_property
+    def _against(self) -> Mapping[tuple[str, ...], frozenset[int]]:
+        """The positions of the patterns that turn a rule off, by its `unless`."""
+        every = {rule.unless for rule in (*self._all, *self._worded)} | {self._generic_unless}
+        return {
+            unless: frozenset(
+                self._positions[source] for name in unless for source in self._shared.counter.get(name, (name,))
+            )
+            for unless in every
+        }
+
+    @cached_property
+    def _generic_unless(self) -> tuple[str, ...]:
+        return tuple(self._shared.evidence.get("unless", ()))
+
+    @cached_property
+    def _evidence(self) -> Mapping[str, frozenset[int]]:
+        return {
+            part: frozenset(self._positions[source] for source in self._shared.evidence.get(part, ())) for part in PARTS
+        }
+
+    def by_code(self, said: Said, reading: Reading) -> Match | None:
         """The first rule that an error's structured code decides, the innermost code first."""
-        return self._structured(said.codes, self._by_code, said, text)
+        return self._structured(said.codes, self._by_code, said, reading) if said.codes else None
 
-    def by_type(self, said: Said, text: Text) -> Match | None:
+    def by_type(self, said: Said, reading: Reading) -> Match | None:
         """The first rule that an error's type decides, with its status where the rule names one."""
-        return self._structured(said.types, self._by_type, said, text)
+        return self._structured(said.types, self._by_type, said, reading) if said.types else None
 
-    def by_pattern(self, said: Said, text: Text) -> Iterator[Match]:
+    def by_pattern(self, said: Said, reading: Reading) -> Iterator[Match]:
         """The rules whose patterns hold, the provider's own first, in the files' order."""
-        for rule, found in self._found(text):
+        for rule, found in self._found(reading):
             if rule.status and not _one_in(rule.status, said.statuses):
                 continue
-            if not self.countered(rule.unless, text):
+            if not self.countered(rule.unless, reading):
                 yield Match(rule, found[0], _numbers(found))
 
-    def numbers(self, text: Text) -> Mapping[str, int]:
+    def numbers(self, reading: Reading) -> Mapping[str, int]:
         """What the first pattern of an overflow or output rule that has numbers reads from the text."""
-        for rule, found in self._found(text):
-            if rule.kind in ("overflow", "output_limit") and found.re.groups and not self.countered(rule.unless, text):
+        for position in sorted(self._number_index.among(reading.text)):
+            rule, pattern = self._numbered[position]
+            found = pattern.search(reading.text.string)
+            if found and not self.countered(rule.unless, reading):
                 return _numbers(found)
         return {}
 
-    def _found(self, text: Text) -> Iterator[tuple[RuleSpec, re.Match[str]]]:
-        worded = self._worded
-        for position in self._index.among(text):
-            rule, pattern = worded[position]
-            found = pattern.found(text)
-            if found:
-                yield rule, found
+    def _possible(self, reading: Reading) -> set[int]:
+        if reading.possible is None:
+            reading.possible = self._index.among(reading.text)
+        return reading.possible
 
-    def countered(self, unless: Sequence[str], text: Text) -> str:
-        """The name of the counter-evidence that is in the text, or nothing."""
-        for name in unless:
-            patterns = self._counter.get(name)
-            if patterns is None:
-                patterns = (pattern_of(name),)
-            for pattern in patterns:
-                if pattern.found(text):
-                    return name
+    def _found(self, reading: Reading) -> Iterator[tuple[RuleSpec, re.Match[str]]]:
+        worded, patterns = self._worded, self._patterns
+        for position in sorted(self._possible(reading)):
+            if position >= len(worded):
+                break
+            found = patterns[position].search(reading.text.string)
+            if found:
+                yield worded[position], found
+
+    def countered(self, unless: tuple[str, ...], reading: Reading) -> str:
+        """The words of counter-evidence that is in the text, or nothing."""
+        if not unless:
+            return ""
+        for position in self._against[unless] & self._possible(reading):
+            found = self._patterns[position].search(reading.text.string)
+            if found:
+                return found[0]
         return ""
 
-    def generic_counter(self, text: Text) -> str:
-        """Counter-evidence against two-of-three evidence."""
-        return self.countered(tuple(self._shared.evidence.get("unless", ())), text)
+    def generic_counter(self, reading: Reading) -> str:
+        """Counter-evidence against two-of-three evidence: its words, or nothing."""
+        return self.countered(self._generic_unless, reading)
+
+    def evidence(self, reading: Reading) -> Mapping[str, tuple[Pattern, ...]]:
+        """The patterns of each part of two-of-three evidence that the text may match."""
+        return {
+            part: tuple(self._patterns[position] for position in sorted(positions & self._possible(reading)))
+            for part, positions in self._evidence.items()
+        }
 
     def _structured(
-        self, names: Sequence[str], table: Mapping[str, tuple[RuleSpec, ...]], said: Said, text: Text
+        self, names: Sequence[str], table: Mapping[str, tuple[RuleSpec, ...]], said: Said, reading: Reading
     ) -> Match | None:
         for name in names:
             for rule in table.get(name, ()):
@@ -157,8 +218,10 @@ class Rules:
                     continue
                 if rule.status and not _one_in(rule.status, said.statuses):
                     continue
-                found = pattern_of(rule.pattern).found(text) if rule.pattern else None
-                if (rule.pattern and not found) or self.countered(rule.unless, text):
+                if not rule.pattern and not rule.unless:
+                    return Match(rule, name)
+                found = pattern_of(rule.pattern).search(reading.text.string) if rule.pattern else None
+                if (rule.pattern and not found) or self.countered(rule.unless, reading):
                     continue
                 return Match(rule, name, _numbers(found) if found else {})
         return None
@@ -190,12 +253,14 @@ def check(rules: Sequence[RuleSpec], shared: RulesFile) -> None:
 def _check_sample(rule: RuleSpec, rules: Rules, where: str) -> None:
     status = rule.status[0] if rule.status else 400
     said = unwrap(Refusal(status, rule.sample))
-    text = Text(said.text)
     own = Rules((rule,), RulesFile(rules._shared.counter))
-    held = own.by_code(said, text) or own.by_type(said, text) or next(own.by_pattern(said, text), None)
+    reading = Reading(Text(said.text))
+    held = own.by_code(said, reading) or own.by_type(said, reading) or next(own.by_pattern(said, reading), None)
     if held is None:
-        raise BadRule(f"{where}: sample: is not matched by the rule (patterns see lower-cased text)")
-    for other in rules.by_pattern(said, text):
+        raise BadRule(
+            f"{where}: sample: is not matched by the rule (patterns see lower-cased text, literals whole words)"
+        )
+    for other in rules.by_pattern(said, Reading(Text(said.text))):
         if other.rule.kind == rule.kind:
             break
         if not (rule.code or rule.type):

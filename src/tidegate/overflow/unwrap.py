@@ -178,7 +178,7 @@ def _json(text: str | bytes) -> JsonValue:
     return value
 
 
-_JSON_STARTS = frozenset("{[\" \n\r\t") | {bytes([byte]) for byte in b'{[" \n\r\t'}
+_JSON_STARTS = frozenset('{[" \n\r\t') | {bytes([byte]) for byte in b'{[" \n\r\t'}
 
 
 def _read(value: JsonValue, said: Said, depth: int) -> None:
