@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tidegate.overflow.numbers import Numbers, Weighed, gather, near_window, weigh
+from tidegate.overflow.numbers import NONE, Numbers, Weighed, gather, near_window, weigh
 from tidegate.overflow.pattern import Pattern, first_of
 from tidegate.overflow.rules import Match, Reading, Rules, RuleSpec
 from tidegate.overflow.sizes import sizes
@@ -167,7 +167,6 @@ def _evidence(sentence: str, parts: Mapping[str, tuple[Pattern, ...]]) -> str:
     return f"{bound} … {relation}" if bound else ""
 
 
-_NONE = Numbers()
 _GENERIC = RuleSpec(file="_shared.toml", id="two-of-three", kind="overflow", certain=False)
 
 
@@ -187,13 +186,13 @@ def _of_overflow(
 
 def _of_other(match: Match, refusal: Refusal, said: Said, text: Text, runner_up: Kind | None) -> Verdict:
     kind = match.rule.kind
-    numbers = gather(match.numbers, {}) if match.numbers else _NONE
+    numbers = gather(match.numbers, {}) if match.numbers else NONE
     if kind not in ("rate_limit", "quota", "server"):
         return _verdict(match, kind, numbers, certain=match.rule.certain, room=numbers.cap, runner_up=runner_up)
     return _verdict(
         match,
         kind,
-        _NONE,
+        NONE,
         certain=match.rule.certain,
         runner_up=runner_up,
         retry_after=_retry_after(refusal, said, text),

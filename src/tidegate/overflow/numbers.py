@@ -30,6 +30,8 @@ _LEFT_OVER = 16
 
 
 _UNKNOWN = Sent()
+_MERGED = frozenset({"more_input", "excess"})
+"""Roles that are no sizes of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,9 @@ class Numbers:
         return self.window or self.limit
 
 
+NONE = Numbers()
+
+
 @dataclass(frozen=True, slots=True)
 class Weighed:
     """What numbers make of a refusal that speaks of the window."""
@@ -65,22 +70,32 @@ class Weighed:
 
 def gather(read: Mapping[str, int], fields: Mapping[str, int]) -> Numbers:
     """Numbers of a matched pattern, completed by those that stand in fields of their own."""
+    if not read and not fields:
+        return NONE
     found = dict(read)
     for name, number in fields.items():
         role = _FIELD_ROLES.get(name)
         if role and number > 0:
             found.setdefault(role, number)
-    if "input" in found and "more_input" in found:
-        found["input"] += found["more_input"]
+    if "more_input" in found and "input" in found:
+        found["input"] += found.pop("more_input")
     if "excess" in found and "limit" in found:
         found.setdefault("input", found["limit"] + found["excess"])
     if "total" in found and "output" in found:
         found.setdefault("input", found["total"] - found["output"])
-    if _stopped_counting(found):
+    if "limit" in found and "window" in found:
+        _settle_limit(found)
+    return Numbers(**{role: number for role, number in found.items() if role not in _MERGED})
+
+
+def _settle_limit(found: dict[str, int]) -> None:
+    """Of a window and a limit: vLLM stops counting one token past the longest prompt it allows, and that length is what
+    this request left for its prompt, no limit of the model's."""
+    limit = found["limit"]
+    if found.get("input") == limit + 1:
         found["floor"] = found.pop("input")
-    if "window" in found and "output" in found and found.get("limit") == found["window"] - found["output"]:
-        del found["limit"]  # what this request left for its prompt: no limit of the model's
-    return Numbers(**{role: found[role] for role in Numbers.__slots__ if role in found})
+    if limit == found["window"] - found.get("output", 0) and "output" in found:
+        del found["limit"]
 
 
 def weigh(numbers: Numbers, sent: Sent | None, *, certain: bool = True) -> Weighed:
@@ -106,12 +121,6 @@ def weigh(numbers: Numbers, sent: Sent | None, *, certain: bool = True) -> Weigh
 def near_window(sent: Sent | None) -> bool:
     """What was sent is near or over the known window."""
     return bool(sent and sent.tokens and sent.window and sent.tokens >= _NEAR * sent.window)
-
-
-def _stopped_counting(found: Mapping[str, int]) -> bool:
-    """vLLM stops tokenising one token past the longest prompt it allows."""
-    longest = found.get("limit")
-    return longest is not None and "window" in found and found.get("input") == longest + 1
 
 
 def _prompt(numbers: Numbers, sent: Sent, asked: int | None) -> tuple[int | None, bool]:

@@ -87,23 +87,24 @@ class Pattern:
 class Index:
     """Tells which of many patterns a text may match, by the words each needs."""
 
-    __slots__ = ("_alone", "_anchors", "_more", "_words")
+    __slots__ = ("_alone", "_anchors", "_foreign", "_more", "_words")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         """Patterns are told by their position. A stem is kept as a word that begins with `*`."""
         alone: dict[bytes, set[int]] = {}
         more: dict[bytes, list[tuple[int, frozenset[bytes]]]] = {}
         anchors: list[tuple[int, str]] = []
+        foreign: list[tuple[int, str]] = []
         for position, pattern in enumerate(patterns):
             for need in pattern.needs:
                 words = need.words | {b"*" + need.stem} if need.stem else need.words
                 if not words:
-                    anchors.append((position, need.anchor))
+                    (anchors if need.anchor.isascii() else foreign).append((position, need.anchor))
                 elif len(words) == 1:
                     alone.setdefault(next(iter(words)), set()).add(position)
                 else:
                     more.setdefault(max(words, key=len), []).append((position, words))
-        self._alone, self._more, self._anchors = alone, more, anchors
+        self._alone, self._more, self._anchors, self._foreign = alone, more, anchors, foreign
         self._words = frozenset(alone) | frozenset(more)
 
     def among(self, text: Text) -> set[int]:
@@ -116,8 +117,8 @@ class Index:
             for position, others in self._more.get(word, ()):
                 if position not in possible and others <= words:
                     possible.add(position)
-        for position, anchor in self._anchors:
-            if anchor in text.string:
+        for position, anchor in self._anchors if text.ascii else (*self._anchors, *self._foreign):
+            if position not in possible and anchor in text.string:
                 possible.add(position)
         return possible
 
@@ -164,7 +165,7 @@ _MARKS = _BEGIN + _END + _EDGE
 
 
 def _anchors(parsed: Any) -> tuple[str, ...]:
-    """Literals of which every match contains at least one, as long as can be had; none where there is no such set."""
+    """Literals of which every match contains at least one; of several such sets the one that narrows most, or none."""
     candidates: list[tuple[str, ...]] = []
     run = _BEGIN
     for op, value in [*parsed, ("END", None)]:
@@ -172,20 +173,31 @@ def _anchors(parsed: Any) -> tuple[str, ...]:
         if name == "LITERAL":
             run += chr(value)
             continue
-        boundary = name == "AT" and str(value) == "AT_BOUNDARY"
-        follows = _END if name == "END" else _EDGE if boundary else ""
+        edge = (name == "AT" and str(value) == "AT_BOUNDARY") or (name == "IN" and _separates(value))
+        follows = _END if name == "END" else _EDGE if edge else ""
         literal = _size(run) > 0
         if literal:
             candidates.append((run + follows,))
         elif candidates:
             candidates[-1] = tuple(anchor.replace(_END, follows) for anchor in candidates[-1])
         if name in ("AT", "END"):
-            run = ("" if literal else run) + (_EDGE if boundary else "")
+            run = ("" if literal else run) + (_EDGE if edge else "")
             continue
         candidates.append(tuple(_after(run, anchor) for anchor in _inside(name, value)))
-        run = ""
-    best = max(candidates, key=lambda anchors: min(map(_size, anchors), default=0), default=())
+        run = _EDGE if edge else ""
+    best = max(candidates, key=lambda anchors: min(map(_worth, anchors), default=0), default=())
     return tuple(dict.fromkeys(best)) if best and all(map(_size, best)) else ()
+
+
+def _separates(choice: Any) -> bool:
+    """Whether all characters of a class stand between words: `[- _]`."""
+    return all(str(op) == "LITERAL" and not _WORD.match(chr(value)) for op, value in choice)
+
+
+def _worth(marked: str) -> float:
+    """How much a literal narrows a search: by its size, and more where its words can be looked up."""
+    need = _need(marked)
+    return _size(marked) + (100 if need.words or need.stem else 0)
 
 
 def _inside(name: str, value: Any) -> tuple[str, ...]:

@@ -105,7 +105,6 @@ _CLASS = re.compile(r"\b([a-z]+(?:error|exception))\b")
 _LEADING_STATUS = re.compile(r"(?:^|\bstatus(?: code)?[:= ]+|\bapi error: |\[)([45]\d\d)\b")
 _TAG = re.compile(r"<[^<>]{0,400}>")
 _BLANK = re.compile(r"\s+")
-_SPACES = re.compile(r"[ \t\xa0]{2,}")
 _COUNT_KEY = re.compile(r"token|ctx|context|limit|length|window|max|retry|resets_in")
 _DECODER = json.JSONDecoder()
 
@@ -304,8 +303,10 @@ def _read_text(text: str, said: Said, depth: int) -> None:
         text, inner = _embedded(text)
     text = _without_echo(text.lower()).strip()
     if text:
-        if "  " in text or "\xa0" in text:
-            text = _SPACES.sub(" ", text.replace("\xa0", " "))
+        if "\xa0" in text or "\t" in text:
+            text = text.replace("\xa0", " ").replace("\t", " ")
+        while "  " in text:
+            text = text.replace("  ", " ")
         if "’" in text:
             text = text.replace("’", "'")
         said.left -= len(text)
