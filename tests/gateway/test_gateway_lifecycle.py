@@ -1,0 +1,168 @@
+"""Starting, being asked how it is, and stopping without cutting anybody off."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rawclient import JSON, PATHS, Call, body, call, fronted, history, post
+from rawserver import HOLD, RawServer, chunks, raw_server, stream_head
+from running import running
+
+from tidegate import __version__
+from tidegate.simulator import SimulatorSettings
+
+CONTENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
+VERSION = ("anthropic-version", "2023-06-01")
+
+
+def test_it_says_that_it_lives_and_is_ready():
+    with fronted() as front:
+        for path in ("/livez", "/readyz"):
+            got = call(front.base, "GET", path)
+            assert (got.status, got.json) == (200, {"status": "ok", "version": __version__})
+            assert call(front.base, "HEAD", path).body == b""
+        assert front.upstream.seen == []
+
+
+def test_checkpoints_outlive_the_process(tmp_path):
+    flags = {"store__kind": "sqlite", "store__path": str(tmp_path / "c.db"), "store__key_file": str(tmp_path / "key")}
+    actions = {}
+    for run in range(2):
+        with running(SimulatorSettings(window=4000), window=4000, **flags) as gate:
+            # Windows and figures belong to an address; a checkpoint does not.
+            for dialect, path in PATHS.items():
+                actions[run, dialect] = post(gate.base, path, history(dialect, 14), VERSION, ("x-api-key", "k")).action
+    assert [actions[0, dialect] for dialect in PATHS] == ["compacted"] * 3
+    assert [actions[1, dialect] for dialect in PATHS] == ["replayed"] * 3
+    assert all(b"step" not in file.read_bytes() for file in tmp_path.iterdir())  # sealed
+
+
+# -- as a process ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Process:
+    base: str
+    process: subprocess.Popen[str]
+    upstream: RawServer
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def ended(self, seconds: float = 10) -> tuple[int, str]:
+        """(exit status, stderr)."""
+        _, err = self.process.communicate(timeout=seconds)
+        return self.process.returncode, err
+
+
+@contextmanager
+def process(folder: Path, **environ: str) -> Iterator[Process]:
+    with raw_server() as upstream:
+        command = [sys.executable, "-m", "tidegate", "serve", "--port", "0", "--upstream", upstream.url]
+        env = {**os.environ, "TIDEGATE_STORE__KIND": "memory", "PYTHONUNBUFFERED": "1", **environ}
+        started = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=folder
+        )
+        try:
+            assert started.stdout is not None
+            while not (found := re.search(r"http://127\.0\.0\.1:\d+", started.stdout.readline())):
+                assert started.poll() is None, started.stderr.read() if started.stderr else ""
+            base = found[0]
+            while True:
+                try:
+                    assert call(base, "GET", "/readyz").status == 200
+                    break
+                except ConnectionError:
+                    time.sleep(0.02)
+            yield Process(base, started, upstream)
+        finally:
+            if started.poll() is None:
+                started.kill()
+            started.communicate()
+
+
+def open_stream(running: Process, *later: object) -> Call:
+    running.upstream.then(stream_head(), *chunks(CONTENT, end=False), *later)  # type: ignore[arg-type]
+    stream = Call(running.base, "POST", PATHS["chat"], JSON, json.dumps(body("chat", stream=True)).encode())
+    stream.head()
+    stream.read_until(CONTENT)
+    return stream
+
+
+def refuses(base: str) -> bool:
+    try:
+        call(base, "GET", "/livez")
+    except OSError:
+        return True
+    return False
+
+
+def test_a_stop_lets_an_open_stream_end_and_takes_no_new_request(tmp_path):
+    with process(tmp_path) as running:
+        stream = open_stream(running, 1.0, *chunks(CONTENT, b"data: [DONE]\n\n"))
+        running.stop()
+        deadline = time.monotonic() + 0.9
+        while not refuses(running.base):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        rest = stream.rest()
+        assert (rest.whole, rest.body) == (True, CONTENT + b"data: [DONE]\n\n")
+        status, err = running.ended()
+        assert status in (0, -signal.SIGTERM)
+        assert "Traceback" not in err
+
+
+def test_a_stop_waits_no_longer_than_it_may(tmp_path):
+    with process(tmp_path, TIDEGATE_SERVER__DRAIN_SECONDS="1") as running:
+        stream = open_stream(running, HOLD)
+        began = time.monotonic()
+        running.stop()
+        ends: list[bool] = []
+        reader = threading.Thread(target=lambda: ends.append(stream.rest().whole))
+        reader.start()
+        status, err = running.ended()
+        assert 0.8 < time.monotonic() - began < 5
+        reader.join(5)
+        assert ends == [False]
+        assert running.upstream.seen[-1].left.wait(2)
+        assert "Traceback" not in err
+        assert status in (0, -signal.SIGTERM)
+
+
+def test_an_idle_gateway_stops_at_once(tmp_path):
+    with process(tmp_path) as running:
+        kept = Call(running.base, "GET", "/livez")
+        kept.head().read()
+        began = time.monotonic()
+        running.stop()
+        status, err = running.ended()
+        assert time.monotonic() - began < 3
+        assert (status in (0, -signal.SIGTERM), "Traceback" in err) == (True, False)
+        kept.close()
+
+
+@pytest.mark.parametrize("level", ["info", "error"])
+def test_a_process_logs_one_line_a_request(tmp_path, level):
+    with process(tmp_path, TIDEGATE_SERVER__LOG_LEVEL=level) as running:
+        post(running.base, PATHS["chat"], body("chat"), ("Authorization", "Bearer sk-secret"))
+        call(running.base, "GET", "/v1/models?key=sk-secret")
+        time.sleep(0.1)
+        running.stop()
+        _, err = running.ended()
+    lines = [line for line in err.splitlines() if "/v1/" in line]
+    assert len(lines) == (2 if level == "info" else 0)
+    assert "sk-secret" not in err
+    if level == "info":
+        assert re.search(r" [0-9a-f]{16} POST /v1/chat/completions 200 relayed \(\w+\) ", lines[0])
