@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -117,3 +118,15 @@ def test_a_foreign_request_is_refused_before_anything_is_done(front, header, met
 )
 def test_an_allowed_one_passes(front, header):
     assert post(front.base, "/v1/messages", body("messages"), header).status == 200
+
+
+def test_a_gateway_on_ipv6_loopback_is_guarded_too():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with fronted(host="::1") as front:
+        assert front.base.startswith("http://[::1]:")
+        assert call(front.base, "GET", "/livez").status == 200
+        assert call(front.base, "GET", "/livez", [("Host", "[2001:db8::1]")]).status == 403
+        assert post(front.base, "/v1/messages", body("messages"), ("Origin", front.base)).status == 200

@@ -69,6 +69,12 @@ def test_a_stream_is_kept_awake_and_then_answered(gate, key, client):
     assert rest.startswith((b"data:", b"event: response.created", b"event: message_start"))
 
 
+def test_heartbeats_go_on_until_the_answer_comes(gate, key):
+    gate.simulator.script(SLOW, Step(do="answer", on="main", delay=0.4))
+    got = stream(gate, PATHS["chat"], history("chat", 14, stream=True), key)
+    assert got.count(BEATS["chat"]) >= 7  # the compaction alone takes four
+
+
 @DIALECTS
 def test_a_quick_compaction_begins_no_stream_of_its_own(gate, key, dialect, path):
     got = post(gate.base, path, history(dialect, 14, stream=True), VERSION, ("Authorization", f"Bearer {key}"))

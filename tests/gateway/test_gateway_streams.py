@@ -15,6 +15,7 @@ from running import Running, running
 from stores import recorded
 
 from tidegate.simulator import SimulatorSettings
+from tidegate.simulator import Step as Scripted
 
 VERSION = ("anthropic-version", "2023-06-01")
 DIALECTS = pytest.mark.parametrize(("dialect", "path"), PATHS.items(), ids=list(PATHS))
@@ -81,6 +82,16 @@ def test_an_overflow_in_the_stream_is_recovered_before_anything_is_shown(gate, d
     assert (first.outcome, last.outcome) == ("overflow", "answered")
     assert got.body.count(OPENING_MARK[dialect]) == 1
     assert b"error" not in got.body.replace(b'"error":null', b"")
+    gate.simulator.reset()
+
+
+def test_codex_is_told_by_response_failed_and_never_sees_it(gate):
+    key = ("Authorization", "Bearer sk-failed")
+    gate.simulator.script(Scripted(do="overflow", on="main", in_stream=True, event="response.failed"))
+    got = post(gate.base, PATHS["responses"], history("responses", 5, stream=True, model="failed"), key)
+    assert (got.status, got.action) == (200, "recovered")
+    assert b"response.failed" not in got.body
+    assert got.body.count(b"event: response.created") == 1
     gate.simulator.reset()
 
 

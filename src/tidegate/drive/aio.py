@@ -6,9 +6,9 @@ Knows effects, the upstream and the client's side as protocols; no HTTP server. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tidegate.compactors.strategy import Call, Reply, Summary
 from tidegate.drive.answer import HeldAnswer, Incoming
@@ -30,6 +30,8 @@ from tidegate.engine.effects import (
 )
 from tidegate.engine.exchange import Life
 from tidegate.wire.conversation import DialectName
+
+T = TypeVar("T")
 
 
 class Upstream(Protocol):
@@ -153,7 +155,7 @@ class Driver:
             self.store.report(tenant, record)
 
     async def _send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Head:
-        incoming = await self.upstream.send(body, add_headers)
+        incoming = await self._awake(self.upstream.send(body, add_headers))
         answer = HeldAnswer(
             len(self.answers),
             incoming,
@@ -164,9 +166,23 @@ class Driver:
         self.answers.append(answer)
         if body is None:
             self.originals.append(answer.number)
-        head = await answer.head()
+        head = await self._awake(answer.head())
         self.heads.append(head)
         return head
+
+    async def _awake(self, work: Coroutine[object, object, T]) -> T:
+        """Awaits the work; a client whose stream a heartbeat has begun is kept awake meanwhile."""
+        if not self.client.begun:
+            return await work
+        task = asyncio.create_task(work)
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=self.pace.heartbeat_every)
+                if not task.done():
+                    await self.client.heartbeat()
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _deliver(self, number: int, outcome: Outcome) -> Finish:
         for answer in self.answers:
