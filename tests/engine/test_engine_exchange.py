@@ -386,3 +386,50 @@ def test_a_count_never_compacts():
     assert play.expect(Send).body is None
     play.reply(Head(0, 400, {}, overflow().refusal))
     play.expect(Deliver)
+
+
+# -- output that does not fit --------------------------------------------------------------------------------------
+
+
+def too_much(number: int, tokens: int, asked: int, window: int = 8000) -> Head:
+    message = (
+        f"This model's maximum context length is {window} tokens. However, you requested {tokens + asked} tokens "
+        f"({tokens} in the messages, {asked} in the completion). Please reduce the length of either."
+    )
+    return refused(number, 400, message, code="context_length_exceeded")
+
+
+def test_where_only_the_output_does_not_fit_less_is_asked_for_and_nothing_compacted():
+    raw = body(history(10), max_tokens=6000)
+    play = start(raw, window=None).reply(too_much(0, 4200, 6000))
+    sent = json.loads(play.expect(Send).body or b"")
+    assert sent["max_tokens"] == 8000 - 4200
+    assert {**sent, "max_tokens": 6000} == json.loads(raw)
+    play.reply(ok(1))
+    outcome = play.expect(Deliver).outcome
+    assert (outcome.action, outcome.reason, outcome.compactions) == ("recovered", "output_clamped", 0)
+    play.reply(Finish())
+    play.done()
+
+
+def test_less_output_is_asked_for_once():
+    play = start(body(history(10), max_tokens=6000), window=None).reply(too_much(0, 4200, 6000))
+    play.reply(too_much(1, 4200, 3800)).summarise()
+    sent = json.loads(play.expect(Send).body or b"")
+    assert sent["max_tokens"] == 3800
+    play.reply(too_much(2, 4200, 3800))
+    while isinstance(play.effect, Compact):
+        play.fail(CompactionFailed("nothing_to_compact"))
+    assert play.expect(Deliver).number == 0
+
+
+def test_where_no_useful_output_would_be_left_the_history_is_compacted():
+    play = start(body(history(17), max_tokens=4000), window=None).reply(too_much(0, 7100, 4000)).summarise()
+    assert json.loads(play.expect(Send).body or b"")["max_tokens"] == 4000
+
+
+def test_a_models_own_cap_on_its_output_is_the_clients_affair():
+    play = start(body(history(2), max_tokens=100_000), window=None)
+    play.reply(refused(0, 400, "max_tokens is too large: 100000. This model supports at most 16384 completion tokens."))
+    assert play.expect(Deliver).outcome.action == "relayed"
+    assert play.expect(Deliver).number == 0

@@ -26,6 +26,7 @@ from tidegate.engine.effects import (
     Send,
     UpstreamError,
 )
+from tidegate.engine.output import accepted, of_the_window, with_less_output
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import History, View, applied, plain, read_history
@@ -99,6 +100,8 @@ class _Story:
         self.summary_calls = 0
         self.action: Action = "relayed"
         self.reason = ""
+        self.output: int | None = None
+        """Output limit to send in place of the client's, once a refusal has shown that it does not fit."""
 
     def run(self) -> Life:
         """Replay, measure, decide; then send and all that follows."""
@@ -193,7 +196,9 @@ class _Story:
                 return
             verdict = yield from self._judge(head, view)
             refused = _Refused(refused.first if refused else head, head, verdict)
-            if verdict.action == "compact":
+            if self._ask_for_less(view, verdict):
+                continue
+            if verdict.action == "compact" or of_the_window(verdict):
                 smaller = yield from self._recover(view, verdict)
                 if smaller is None:
                     break
@@ -207,10 +212,23 @@ class _Story:
         yield from self._deliver_refusal(refused)
 
     def _try(self, view: View) -> Generator[Effect, object, Head]:
-        changed = view.body is not self.request.conversation.raw
-        head = yield Send(view.body if changed else None, view.add_headers)
+        body = view.body if view.body is not self.request.conversation.raw else None
+        if self.output is not None:
+            body = with_less_output(view, self.sizing, self.output) or body
+        head = yield Send(body, view.add_headers)
         assert isinstance(head, Head)
         return head
+
+    def _ask_for_less(self, view: View, verdict: Verdict) -> bool:
+        """Whether the same view is worth sending with a lower output limit: the prompt fits, the output asked for does
+        not, and what is left of it is of use. Once a request."""
+        if not of_the_window(verdict) or self.output is not None or not self.kit.policy.on_overflow:
+            return False
+        tokens = accepted(self.sizing, view, verdict)
+        if tokens is None or with_less_output(view, self.sizing, tokens) is None:
+            return False
+        self.output, self.action, self.reason = tokens, "recovered", "output_clamped"
+        return True
 
     def _lost(self, error: UpstreamError) -> Life:
         """No answer to a further try: there is a refusal to deliver, which says more than that."""
@@ -266,7 +284,8 @@ class _Story:
 
     def _deliver_refusal(self, refused: _Refused) -> Life:
         transient = refused.verdict.kind in TRANSIENT
-        overflow = not transient and (refused.verdict.kind == "overflow" or refused.first is not refused.last)
+        too_large = refused.verdict.kind == "overflow" or of_the_window(refused.verdict)
+        overflow = not transient and (too_large or refused.first is not refused.last)
         outcome = Outcome(
             "unrecovered" if overflow else "relayed",
             reason=self.reason if overflow else refused.verdict.kind,

@@ -140,6 +140,12 @@ def drop_thinking(item: JsonObject) -> bytes | None:
     return dumps(item)
 
 
+def with_output_limit(conversation: Conversation, tokens: int) -> bytes | None:
+    """The body with its output limit lowered; None where it states none."""
+    stated = [name for name in _LIMITS if name in conversation.fields]
+    return conversation.replace_fields(dict.fromkeys(stated, dumps(tokens))) if stated else None
+
+
 def text_request(
     *,
     model: str,

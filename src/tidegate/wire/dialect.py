@@ -60,6 +60,11 @@ class Requests(Protocol):
         """Raw JSON of the item without its thinking blocks; None where nothing would be left."""
         ...
 
+    def with_output_limit(self, conversation: Conversation, tokens: int) -> bytes | None:
+        """The body with its own output limit lowered to `tokens`, all else as it is; None where it states none, or
+        where something in it needs more (Anthropic's thinking budget)."""
+        ...
+
     def text_request(
         self,
         *,

@@ -23,7 +23,7 @@ from tidegate.wire.content import (
     without_cache_control,
 )
 from tidegate.wire.conversation import Conversation, DialectName, Facts, JsonObject, JsonValue, Part, Role
-from tidegate.wire.jsontext import dumps
+from tidegate.wire.jsontext import dumps, loads
 from tidegate.wire.untyped import ids_at, json_text, object_at, objects_at, text_at, unique
 
 NAME: DialectName = "messages"
@@ -136,6 +136,16 @@ def drop_thinking(item: JsonObject) -> bytes | None:
         return dumps(item)
     kept = [block for block in content if not (isinstance(block, dict) and text_at(block, "type") in _THINKING)]
     return dumps({**item, "content": kept}) if kept else None
+
+
+def with_output_limit(conversation: Conversation, tokens: int) -> bytes | None:
+    """The body with `max_tokens` lowered; None where thinking was promised as much."""
+    thinking = conversation.fields.get("thinking")
+    promised = loads(thinking) if thinking else None
+    budget = promised.get("budget_tokens") if isinstance(promised, dict) else None
+    if isinstance(budget, int) and budget >= tokens:
+        return None
+    return conversation.replace_fields({"max_tokens": dumps(tokens)})
 
 
 def text_request(

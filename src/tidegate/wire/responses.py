@@ -197,6 +197,13 @@ def drop_thinking(item: JsonObject) -> bytes | None:
     return None if _kind(item) == "reasoning" else dumps(item)
 
 
+def with_output_limit(conversation: Conversation, tokens: int) -> bytes | None:
+    """The body with its output limit lowered; None where it states none."""
+    if conversation.output_limit is None:
+        return None
+    return conversation.replace_fields({"max_output_tokens": dumps(tokens)})
+
+
 def text_request(
     *,
     model: str,

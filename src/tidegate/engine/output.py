@@ -1,0 +1,57 @@
+"""What to do where the prompt fits and the asked-for output does not: ask for less.
+
+Knows numbers and the one field that changes. Called by the exchange.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.sizing import Sizing
+from tidegate.engine.view import View
+from tidegate.overflow.verdict import Verdict
+from tidegate.wire import REQUESTS
+from tidegate.wire.conversation import UnreadableBody
+
+MARGIN = 16
+"""Tokens left free below a limit that a refusal stated exactly."""
+
+ESTIMATE_MARGIN = 0.02
+"""Share of the window left free where the input's size is an estimate."""
+
+USEFUL = 1024
+"""Output tokens that are worth a request, whatever was asked for."""
+
+USEFUL_SHARE = 0.25
+"""Share of the asked-for output that is worth one too."""
+
+
+def of_the_window(verdict: Verdict) -> bool:
+    """Whether a refusal says that input and output together do not fit the window; a model's own cap on its output is
+    the client's affair."""
+    stated = verdict.window is not None or verdict.input_tokens is not None
+    return verdict.kind == "output_limit" and verdict.action == "clamp_output" and stated
+
+
+def accepted(sizing: Sizing, view: View, verdict: Verdict) -> int | None:
+    """The largest output limit worth asking for after a refusal; None where too little would be left."""
+    asked = verdict.output_requested or sizing.request.conversation.output_limit
+    window = verdict.window or sizing.limits().window
+    if not asked:
+        return None
+    if verdict.output_limit is not None:
+        left = verdict.output_limit
+    elif window is None:
+        return None
+    elif verdict.input_tokens is not None:
+        left = window - verdict.input_tokens - MARGIN
+    else:
+        left = window - sizing.measured(view).tokens - int(window * ESTIMATE_MARGIN)
+    return left if left < asked and left >= min(USEFUL, asked * USEFUL_SHARE) and left > 0 else None
+
+
+def with_less_output(view: View, sizing: Sizing, tokens: int) -> bytes | None:
+    """The view's body with a lower output limit, None where it can't be lowered so far."""
+    requests = REQUESTS[sizing.request.conversation.dialect]
+    try:
+        return requests.with_output_limit(requests.read(view.body), tokens)
+    except UnreadableBody:
+        return None
