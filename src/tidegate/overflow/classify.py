@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from tidegate.overflow.numbers import NONE, Numbers, Weighed, gather, near_window, weigh
 from tidegate.overflow.pattern import Pattern, first_of
 from tidegate.overflow.rules import Match, Reading, Rules, RuleSpec
-from tidegate.overflow.sizes import sizes
+from tidegate.overflow.sizes import sizes, stated_limit
 from tidegate.overflow.text import Text
 from tidegate.overflow.unwrap import Said, unwrap
 from tidegate.overflow.verdict import Action, Evidence, Kind, Refusal, Sent, Verdict
@@ -174,12 +174,14 @@ def _of_overflow(
     match: Match, said: Said, reading: Reading, rules: Rules, sent: Sent | None, runner_up: Kind | None
 ) -> Verdict:
     stated = match.numbers
-    if not stated and reading.text.numbered:
-        stated = rules.numbers(reading)
+    if len(stated) < 2 and reading.text.numbered:
+        richer = rules.numbers(reading)
+        stated = richer if len(richer) > len(stated) else stated or stated_limit(reading.text.string)
     numbers = gather(stated, said.numbers)
     weighed = weigh(numbers, sent, certain=match.rule.certain)
     if match.rule is _GENERIC:
-        weighed = Weighed(weighed.kind, certain=bool(numbers.bound) and weighed.certain, room=weighed.room)
+        certain = weighed.certain and bool(numbers.bound and numbers.input)
+        weighed = Weighed(weighed.kind, certain=certain, room=weighed.room)
     second = runner_up or ("overflow" if weighed.kind == "output_limit" else None)
     return _verdict(match, weighed.kind, numbers, certain=weighed.certain, room=weighed.room, runner_up=second)
 

@@ -166,13 +166,17 @@ class Rules:
                 yield Match(rule, found[0], _numbers(found))
 
     def numbers(self, reading: Reading) -> Mapping[str, int]:
-        """What the first pattern of an overflow or output rule that has numbers reads from the text."""
+        """What overflow and output rules read from the text: the first that gives prompt and limit, or the most."""
+        best: Mapping[str, int] = {}
         for position in sorted(self._number_index.among(reading.text)):
             rule, pattern = self._numbered[position]
             found = pattern.search(reading.text.string)
             if found and not self.countered(rule.unless, reading):
-                return _numbers(found)
-        return {}
+                read = _numbers(found)
+                if ("window" in read or "limit" in read) and ("input" in read or "floor" in read):
+                    return read
+                best = read if len(read) > len(best) else best
+        return best
 
     def _possible(self, reading: Reading) -> set[int]:
         if reading.possible is None:

@@ -96,8 +96,9 @@ _WRAPPER = re.compile(
     r"err|detail|cause|response|resp\b|metadata|raw|upstream|inner|exception|fault|failure|result|data|body|choices|original|incomplete|feedback|candidates|event"
 )
 _ECHOED = (
-    "invalid user message=", "input_value=", "'input':", '"input":', "failed_generation", "received model group=",
-    "context_window_fallbacks=", "available model group fallbacks", "set 'context_window_fallback",
+    "invalid user message=", "input_value=", "{'input':", ", 'input':", '{"input":', ',"input":', ', "input":',
+    "failed_generation", "received model group=", "context_window_fallbacks=", "available model group fallbacks",
+    "set 'context_window_fallback",
 )  # fmt: skip
 """Where, in a text, an echo of the request or a gateway's own trailer begins."""
 _LABEL = re.compile(r"\[([a-z_]{4,60}|\d{3,6})\]")
