@@ -18,13 +18,13 @@ WINDOW = 4000
 DIALECTS = pytest.mark.parametrize(("dialect", "path"), PATHS.items(), ids=list(PATHS))
 VERSION = ("anthropic-version", "2023-06-01")
 CODEX = [("originator", "codex_cli_rs"), ("user-agent", "codex_cli_rs/0.171.0")]
-SLOW = Step(do="answer", on="summary", delay=0.2)
+SLOW = Step(do="answer", on="summary", delay=0.12)
 """Long enough for the first heartbeat and some more."""
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Running]:
-    pace = "[stream]\nheartbeat_after_seconds = 0.05\nheartbeat_every_seconds = 0.05\n"
+    pace = "[stream]\nheartbeat_after_seconds = 0.03\nheartbeat_every_seconds = 0.03\n"
     with running(SimulatorSettings(window=WINDOW), window=WINDOW, toml=pace, upstream__read_timeout=5) as gate:
         yield gate
 
@@ -70,7 +70,7 @@ def test_a_stream_is_kept_awake_and_then_answered(gate, key, client):
 
 
 def test_heartbeats_go_on_until_the_answer_comes(gate, key):
-    gate.simulator.script(SLOW, Step(do="answer", on="main", delay=0.4))
+    gate.simulator.script(SLOW, Step(do="answer", on="main", delay=0.24))
     got = stream(gate, PATHS["chat"], history("chat", 14, stream=True), key)
     assert got.count(BEATS["chat"]) >= 7  # the compaction alone takes four
 
@@ -103,7 +103,7 @@ def test_an_overflow_that_can_still_be_a_400_is_a_400(gate, key, dialect, path):
 
 
 LATE: dict[str, tuple[Step, ...]] = {
-    "an overflow": (Step(do="error", status=400, on="summary", delay=0.2, times=2),),
+    "an overflow": (Step(do="error", status=400, on="summary", delay=0.12), Step(do="error", status=400, on="summary")),
     "a rate limit": (SLOW, Step(do="error", status=429, on="main")),
     "a server in trouble": (SLOW, Step(do="error", status=529, on="main")),
     "no answer": (SLOW, Step(do="drop", on="main", times=2)),
@@ -240,6 +240,6 @@ def test_two_that_wait_for_one_compaction_are_both_kept_awake(gate, key):
 
 
 def test_a_request_that_needs_no_compaction_is_not_touched_by_any_of_this(gate, key):
-    gate.simulator.script(Step(do="answer", on="main", delay=0.3))
+    gate.simulator.script(Step(do="answer", on="main", delay=0.1))
     got = stream(gate, PATHS["chat"], body("chat", stream=True), key)
     assert BEATS["chat"] not in got
