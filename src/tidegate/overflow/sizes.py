@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 
 _NUMBER = r"(\d[\d,]{2,11}|\d{1,4}k)"
-_COUNT = re.compile(rf"(?<![\w.,]){_NUMBER}(?!\w)")
+_COUNT = re.compile(rf"(?<![\w.,-]){_NUMBER}(?!\w)")
 _SUM_OVER = re.compile(
-    rf"(?<![\w.,]){_NUMBER} \+ (\d[\d,]{{0,11}}) ?(?:>=?|is (?:greater|larger|more) than)"
+    rf"(?<![\w.,-]){_NUMBER} \+ (\d[\d,]{{0,11}}) ?(?:>=?|is (?:greater|larger|more) than)"
     rf" ?(?:[a-z_]{{1,24}} )?{_NUMBER}"
 )
-_VERSUS = re.compile(rf"(?<![\w.,]){_NUMBER}(?: tokens?)? ?(?:>=?|of|/|out of) ?{_NUMBER}(?!\w)")
+_VERSUS = re.compile(rf"(?<![\w.,-]){_NUMBER}(?: tokens?)? ?(?:>=?|of|/|out of) ?{_NUMBER}(?!\w)")
 _OTHER_UNIT = re.compile(
     r" ?(?:characters?|chars|bytes|kb|mb|gb|pixels|seconds|ms|minutes|images?|pages|messages|items|tools|requests|%)"
 )
@@ -28,7 +28,7 @@ _BEFORE = re.compile(
     r"over the|only supports|context|window|n_ctx|max_seq_len|capacity)(?:[ _](?:allowed|supported|configured|model|"
     r"input|prompt|context|sequence|total|token|window|length|size|limit|tokens?|is|of|only))*)"
     r"|(?P<output>completion|output|max_tokens|reply|generat)"
-    r"|(?P<total>total|requested)"
+    r"|(?P<total>total|requested|will take)"
     r"|(?P<input>prompt|input|sequence|messages?\b|contain|\bhas\b|given|received|\bgot\b|current|count|resulted|passed|"
     r"\buses?\b|number of tokens|token indices|n_keep|required|request length|request \()"
 )
