@@ -87,40 +87,52 @@ class Pattern:
 class Index:
     """Tells which of many patterns a text may match, by the words each needs."""
 
-    __slots__ = ("_alone", "_anchors", "_foreign", "_more", "_words")
+    __slots__ = ("_anchors", "_by_stem", "_by_word", "_foreign", "_stems", "_words")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
-        """Patterns are told by their position. A stem is kept as a word that begins with `*`."""
-        alone: dict[bytes, set[int]] = {}
-        more: dict[bytes, list[tuple[int, frozenset[bytes]]]] = {}
-        anchors: list[tuple[int, str]] = []
-        foreign: list[tuple[int, str]] = []
+        """Patterns are told by their position."""
+        by_word: dict[bytes, list[tuple[int, Need]]] = {}
+        by_stem: dict[bytes, set[int]] = {}
+        self._anchors: list[tuple[int, str]] = []
+        self._foreign: list[tuple[int, str]] = []
         for position, pattern in enumerate(patterns):
             for need in pattern.needs:
-                words = need.words | {b"*" + need.stem} if need.stem else need.words
-                if not words:
-                    (anchors if need.anchor.isascii() else foreign).append((position, need.anchor))
-                elif len(words) == 1:
-                    alone.setdefault(next(iter(words)), set()).add(position)
+                if need.words:
+                    by_word.setdefault(max(need.words, key=len), []).append((position, need))
+                elif need.stem:
+                    by_stem.setdefault(need.stem, set()).add(position)
                 else:
-                    more.setdefault(max(words, key=len), []).append((position, words))
-        self._alone, self._more, self._anchors, self._foreign = alone, more, anchors, foreign
-        self._words = frozenset(alone) | frozenset(more)
+                    (self._anchors if need.anchor.isascii() else self._foreign).append((position, need.anchor))
+        self._by_word = {word: _settled(word, needs) for word, needs in by_word.items()}
+        self._by_stem = by_stem
+        self._words, self._stems = frozenset(by_word), frozenset(by_stem)
 
     def among(self, text: Text) -> set[int]:
         """Positions of the patterns whose words are in the text."""
-        words = text.words | text.stems
+        words = text.words
         possible: set[int] = set()
         for word in self._words & words:
-            if word in self._alone:
-                possible |= self._alone[word]
-            for position, others in self._more.get(word, ()):
-                if position not in possible and others <= words:
+            alone, more = self._by_word[word]
+            possible |= alone
+            for position, others, stem in more:
+                if others <= words and (not stem or stem in text.stems):
                     possible.add(position)
+        if self._stems:
+            for stem in self._stems & text.stems:
+                possible |= self._by_stem[stem]
         for position, anchor in self._anchors if text.ascii else (*self._anchors, *self._foreign):
             if position not in possible and anchor in text.string:
                 possible.add(position)
         return possible
+
+
+def _settled(
+    word: bytes, needs: Iterable[tuple[int, Need]]
+) -> tuple[frozenset[int], tuple[tuple[int, frozenset[bytes], bytes], ...]]:
+    """Of the patterns that need a word: those that need nothing else, and what else the others need."""
+    alone = frozenset(position for position, need in needs if need.words == {word} and not need.stem)
+    more = ((position, need.words - {word}, need.stem) for position, need in needs if position not in alone)
+    return alone, tuple(more)
 
 
 @lru_cache(maxsize=4096)

@@ -37,9 +37,9 @@ class Text:
 
     @property
     def stems(self) -> frozenset[bytes]:
-        """The first `STEM` bytes of each word of as many, after a `*`: what no word is."""
+        """The first `STEM` bytes of each word."""
         if self._stems is None:
-            self._stems = frozenset([b"*" + word[:STEM] for word in self.words if len(word) >= STEM])
+            self._stems = frozenset([word[:STEM] for word in self.words])
         return self._stems
 
     def has(self, *words: bytes) -> bool:

@@ -101,6 +101,8 @@ _ECHOED = (
     "set 'context_window_fallback",
 )  # fmt: skip
 """Where, in a text, an echo of the request or a gateway's own trailer begins."""
+_ECHO_SIGNS = ("=", "input':", 'input":', "failed_generation", "fallback")
+"""One of these is in each of them."""
 _LABEL = re.compile(r"\[([a-z_]{4,60}|\d{3,6})\]")
 _CLASS = re.compile(r"\b([a-z]+(?:error|exception))\b")
 _LEADING_STATUS = re.compile(r"(?:^|\bstatus(?: code)?[:= ]+|\bapi error: |\[)([45]\d\d)\b")
@@ -336,6 +338,8 @@ def _embedded(text: str) -> tuple[str, JsonValue]:
 
 
 def _without_echo(text: str) -> str:
+    if not any(sign in text for sign in _ECHO_SIGNS):
+        return text
     end = len(text)
     for marker in _ECHOED:
         found = text.find(marker, 0, end)
