@@ -194,10 +194,15 @@ def _merged(history: History, position: int, text: str) -> bytes | None:
         return None
     value = history.value(position)
     content = value.get("content")
-    if dialect == "messages" and isinstance(content, str) and content:
-        # A list whatever the client writes: it turns texts into lists and back as it moves its cache marks.
+    if isinstance(content, str) and content and dialect != "responses" and _lists(history.conversation):
         value = {**value, "content": [{"type": "text", "text": content}]}
     return REQUESTS[dialect].prepend_text(value, text)
+
+
+def _lists(conversation: Conversation) -> bool:
+    """Whether a merged message is written as a list, however the client writes it this time: clients turn texts into
+    lists and back as they move their cache marks. Servers that know no marks may know no lists either."""
+    return conversation.dialect == "messages" or b'"cache_control"' in conversation.raw
 
 
 def _fate_of_thinking(
