@@ -52,8 +52,9 @@ _MAX_HITS = 8
 _OUTPUT = re.compile(r"output|completion|max_tokens|generat")
 _INPUT = re.compile(r"prompt|input|context|messages|conversation|window")
 _ABOUT_SIZE = re.compile(r"token|length|too long|longer|长")
+_WAIT_WORDS = ("try again", "retry", "reset", "wait")
 _WAIT = re.compile(
-    r"(?:try again|retry|reset|wait|retrying)[a-z ]{0,12} (?:in|after|at least)? ?~?"
+    r"(?:try again|retry|reset|wait)[a-z ]{0,16} (?:in|after|at least)? ?~?"
     r"(?:(\d{1,3}) ?h(?:r|ours?)? ?)?(?:(\d{1,4}) ?m(?:in|inutes?)? ?)?(?:(\d{1,6}(?:\.\d{1,12})?) ?s)?"
 )
 
@@ -315,10 +316,14 @@ def _retry_after(refusal: Refusal, said: Said, text: Text) -> float | None:
     for name in ("resets_in_seconds", "retry_after", "retry_after_seconds"):
         if name in said.numbers:
             return float(said.numbers[name])
-    if not text.has(b"try", b"retry", b"retrying", b"reset", b"resets", b"wait"):
-        return None
-    found = _WAIT.search(text.string[:4000])
-    if found and any(found.groups()):
-        hours, minutes, seconds = (float(part or 0) for part in found.groups())
-        return hours * 3600 + minutes * 60 + seconds
+    for word in _WAIT_WORDS:
+        at = text.string.find(word, 0, 4000)
+        for _ in range(_MAX_HITS):
+            if at < 0:
+                break
+            found = _WAIT.match(text.string, at)
+            if found and any(found.groups()):
+                hours, minutes, seconds = (float(part or 0) for part in found.groups())
+                return hours * 3600 + minutes * 60 + seconds
+            at = text.string.find(word, at + 1, 4000)
     return None

@@ -30,8 +30,8 @@ _LEFT_OVER = 16
 
 
 _UNKNOWN = Sent()
-_MERGED = frozenset({"more_input", "excess"})
-"""Roles that are no sizes of their own."""
+_NO_SIZES = frozenset({"more_input", "excess", "allowance", "requested"})
+"""Roles that are merged into others, or that are of a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,6 @@ class Numbers:
     limit: int | None = None
     cap: int | None = None
     short: int | None = None
-    allowance: int | None = None
-    requested: int | None = None
 
     @property
     def bound(self) -> int | None:
@@ -85,7 +83,7 @@ def gather(read: Mapping[str, int], fields: Mapping[str, int]) -> Numbers:
         found.setdefault("input", found["total"] - found["output"])
     if "limit" in found and "window" in found:
         _settle_limit(found)
-    return Numbers(**{role: number for role, number in found.items() if role not in _MERGED})
+    return Numbers(**{role: number for role, number in found.items() if role not in _NO_SIZES})
 
 
 def _settle_limit(found: dict[str, int]) -> None:

@@ -84,23 +84,24 @@ class Rules:
     ) -> None:
         """`others` are other providers' rules: only their patterns count, last, since gateways pass on their words."""
         self._shared = shared or RulesFile()
-        self._all = (*own, *self._shared.rules)
-        self._worded = tuple(r for r in (*self._all, *others) if r.pattern and not r.code and not r.type)
+        self.all = (*own, *self._shared.rules)
+        """The provider's own rules and the shared ones, in order."""
+        self._worded = tuple(r for r in (*self.all, *others) if r.pattern and not r.code and not r.type)
 
     @cached_property
     def _by_code(self) -> Mapping[str, tuple[RuleSpec, ...]]:
-        return _table((code, rule) for rule in self._all for code in rule.code)
+        return _table((code, rule) for rule in self.all for code in rule.code)
 
     @cached_property
     def _by_type(self) -> Mapping[str, tuple[RuleSpec, ...]]:
-        return _table((name, rule) for rule in self._all if not rule.code for name in rule.type)
+        return _table((name, rule) for rule in self.all if not rule.code for name in rule.type)
 
     @cached_property
     def _patterns(self) -> tuple[Pattern, ...]:
         """Those of the rules that only a pattern decides, in order; then those of counter-evidence and of evidence."""
         named = [pattern for patterns in self._shared.counter.values() for pattern in patterns]
         inline = [
-            name for rule in (*self._all, *self._worded) for name in rule.unless if name not in self._shared.counter
+            name for rule in (*self.all, *self._worded) for name in rule.unless if name not in self._shared.counter
         ]
         parts = [pattern for part in PARTS for pattern in self._shared.evidence.get(part, ())]
         sources = [*(rule.pattern or "" for rule in self._worded), *dict.fromkeys((*named, *inline, *parts))]
@@ -131,7 +132,7 @@ class Rules:
     @cached_property
     def _against(self) -> Mapping[tuple[str, ...], frozenset[int]]:
         """The positions of the patterns that turn a rule off, by its `unless`."""
-        every = {rule.unless for rule in (*self._all, *self._worded)} | {self._generic_unless}
+        every = {rule.unless for rule in (*self.all, *self._worded)} | {self._generic_unless}
         return {
             unless: frozenset(
                 self._positions[source] for name in unless for source in self._shared.counter.get(name, (name,))

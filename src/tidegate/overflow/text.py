@@ -41,7 +41,3 @@ class Text:
         if self._stems is None:
             self._stems = frozenset([word[:STEM] for word in self.words])
         return self._stems
-
-    def has(self, *words: bytes) -> bool:
-        """Whether one of these words is in the text."""
-        return not self.words.isdisjoint(words)

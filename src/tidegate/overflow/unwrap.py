@@ -69,7 +69,9 @@ class Said:
             self.types.reverse()
         if len(self.texts) > 1:
             self.texts.reverse()
-        self.error = self.error or any(status >= 400 for status in self.statuses)
+        for status in self.statuses:
+            if status >= 400:
+                self.error = True
         return self
 
 
@@ -273,17 +275,22 @@ def _read_string(uses: int, value: str, said: Said, depth: int) -> None:
     if uses & _PARAM:
         said.param = said.param or text.lower()[:200]
     if uses & (_CODE | _TYPE) and len(text) < 100:
-        if uses & _CODE and text.isascii() and text.isdecimal() and len(text) < 9:
+        if uses & _CODE and text.isdecimal() and text.isascii() and len(text) < 9:
             _read_code(int(text), said)
         elif " " not in text:
             word = text.lower()
             if uses & _CODE:
                 said.codes.append(word)
             if uses & _TYPE:
-                said.types.append(word.rpartition("#")[2])
-                said.error = said.error or word in ("error", "response.failed")
+                said.types.append(word.rpartition("#")[2] if "#" in word else word)
+                if word in _ERROR_TYPES:
+                    said.error = True
     if uses & _TEXT:
         _read_text(text, said, depth)
+
+
+_ERROR_TYPES = frozenset({"error", "response.failed"})
+"""Types of stream events that are errors."""
 
 
 def _read_code(number: int, said: Said) -> None:
