@@ -135,6 +135,19 @@ def test_leaving_within_an_upload(front):
     assert not seen.whole
 
 
+def test_leaving_an_answer_that_came_before_the_upload_was_through(front, monkeypatch):
+    async def unread(reader, seen):
+        await reader.readexactly(1000)
+
+    monkeypatch.setattr(front.upstream, "_body", unread)
+    refusal = b"HTTP/1.1 413 Content Too Large\r\nTransfer-Encoding: chunked\r\n\r\n"
+    front.upstream.then(refusal, *chunks(b"too large", end=False), HOLD)
+    upload = Call(front.base, "POST", "/v1/files", [("Content-Length", str(40 << 20))], b"x" * (4 << 20))
+    assert upload.head().status == 413
+    upload.close()
+    assert front.upstream.seen[0].left.wait(PROMPTLY)
+
+
 @DIALECTS
 def test_leaving_within_a_request(front, dialect, path):
     cut = Call(front.base, "POST", path, [*JSON, ("Content-Length", "1000")], b'{"model"')

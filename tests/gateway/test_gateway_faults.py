@@ -21,6 +21,8 @@ import tidegate.engine.sizing
 import tidegate.engine.view
 from tidegate.drive import aio
 from tidegate.engine.effects import Effect
+from tidegate.gateway.asgi import AsgiClient
+from tidegate.wire.watch import Watch
 
 REFUSAL = answer(
     b'{"error": {"message": "This model\'s maximum context length is 4000 tokens. However, your messages resulted in '
@@ -128,6 +130,7 @@ def bug(*_args: object, **_kwargs: object) -> Any:
     raise ZeroDivisionError("a bug")
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_bug_anywhere_in_the_engine_or_its_driver_costs_at_most_what_tidegate_would_have_done(
@@ -187,6 +190,43 @@ def test_a_bug_around_the_engine_costs_no_more_either(front, place, stream, monk
     monkeypatch.setattr(place, bug)
     for sent in (SMALL, LONG):
         no_worse(*exchanged(front, sent, f"sk-{place}-{stream}", stream=stream))
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+def test_a_watch_that_fails_is_done_without_and_nothing_is_sent_twice(front, stream, monkeypatch):
+    monkeypatch.setattr("tidegate.wire.watch.Watch.feed", bug)
+    no_worse(*exchanged(front, SMALL, f"sk-watch-{stream}", stream=stream))
+    assert len(front.upstream.seen) == 2  # the direct call, and one
+
+
+def test_a_watch_that_fails_within_the_answer_lets_it_pass(front, monkeypatch):
+    original = Watch.feed
+
+    def late(self: Watch, chunk: bytes) -> None:
+        if self.begun:
+            bug()
+        original(self, chunk)
+
+    monkeypatch.setattr(Watch, "feed", late)
+    front.upstream.default = lambda seen: (
+        stream_head(),
+        *(step for part in events("hi") for step in (*chunks(part, end=False), 0.02)),
+        b"0\r\n\r\n",
+    )
+    no_worse(*exchanged(front, SMALL, "sk-watch-late", stream=True))
+
+
+def test_an_answer_that_could_not_be_given_at_first_is_not_asked_for_again(front, monkeypatch):
+    original, tries = AsgiClient.deliver, 0
+
+    async def once(self: AsgiClient, *args: Any) -> bool:
+        nonlocal tries
+        tries += 1
+        return bug() if tries == 1 else await original(self, *args)
+
+    monkeypatch.setattr(AsgiClient, "deliver", once)
+    no_worse(*exchanged(front, SMALL, "sk-once", stream=False))
+    assert (tries, len(front.upstream.seen)) == (2, 2)
 
 
 def test_a_bug_that_leaves_no_way_to_relay_is_an_error_of_the_dialect(front, monkeypatch):

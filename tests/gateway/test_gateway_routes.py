@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 
@@ -163,6 +164,15 @@ def test_taking_a_provider_out_of_the_model_changes_nothing_else(many):
     odd = b'{ "messages" : [ {"role":"user","content":"caf\\u00e9 \xe2\x82\xac 1.0e3"} ] ,\n "model":\t"%b", "x":1.50 }'
     post(many.base, "/v1/chat/completions", odd % b"openrouter/a/b")
     assert bytes(many.upstream.seen[0].body) == odd % b"a/b"
+
+
+def test_a_compressed_body_that_names_its_provider_goes_on_uncompressed(many):
+    raw = json.dumps(body("chat", model="openrouter/a/b")).encode()
+    headers = [("Content-Encoding", "gzip"), ("Content-MD5", "x"), ("X-Note", "1")]
+    assert post(many.base, "/v1/chat/completions", gzip.compress(raw), *headers).status == 200
+    (seen,) = many.upstream.seen
+    assert bytes(seen.body) == raw.replace(b"openrouter/a/b", b"a/b")
+    assert (seen.one("content-encoding"), seen.one("content-md5"), seen.one("x-note")) == (None, None, "1")
 
 
 def test_with_one_upstream_everything_goes_there(one):
