@@ -231,3 +231,17 @@ def test_a_summary_that_fails_leaves_the_request_as_it_was(hasty, dialect, path,
         assert store.saved == []
         assert got.action == ("relayed" if direct.status == 200 else "unrecovered")
         assert got.reason
+
+
+@pytest.mark.parametrize(
+    ("status", "action"), [(500, "compacted"), (503, "compacted"), (529, "compacted"), (429, "recovered")]
+)
+def test_a_call_lost_to_a_server_in_trouble_is_made_once_more_and_one_that_was_limited_is_not(
+    gate, status, action, monkeypatch
+):
+    """A rate limit is the client's to wait for; here the refusal of the request itself gives the second chance."""
+    monkeypatch.setattr(tidegate.gateway.upstream, "CALL_WAIT", wait_none())
+    gate.simulator.script(Scripted(do="error", status=status, on="summary"))
+    got = through(gate, PATHS["chat"], history("chat", 14), f"sk-trouble-{status}")
+    assert (got.status, got.action) == (200, action)
+    assert len(gate.of("summary")) == 2
