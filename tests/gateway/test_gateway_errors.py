@@ -72,6 +72,7 @@ NO_ANSWERS: dict[str, tuple[Step, ...]] = {
     "half a head": (b"HTTP/1.1 200 OK\r\nContent-Ty", CUT),
     "no http": (b"SSH-2.0-OpenSSH_9.6\r\n", CLOSE),
     "another http": (b"HTTP/2.0 200 OK\r\n\r\n", CLOSE),
+    "a status that is none": (b"HTTP/1.1 700 Whatever\r\nContent-Length: 2\r\n\r\n{}",),
     "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", CLOSE),
     "a switch of protocols": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", CLOSE),
     "a body cut before content": (answer(b'{"error":{}}', status="400 Bad")[:-5], CUT),

@@ -80,7 +80,9 @@ class AsgiClient:
         return True
 
     async def answer_head(self, status: int, headers: Headers) -> None:
-        """Begins with the head of an upstream's answer."""
+        """Begins with the head of an upstream's answer. Raises `UpstreamError` for a status that HTTP does not have."""
+        if not 200 <= status <= 599:
+            raise UpstreamError(f"The upstream answered with status {status}. Check that the URL is that of the API.")
         self.answering = True
         await self._begin(status, [*returned(status, headers), *outcome_headers(self.request_id, self.outcome)])
 
