@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidegate.overflow import Evidence, Kind, Refusal, Sent, Verdict, Windows, classify
 from tidegate.providers import load
@@ -37,7 +41,7 @@ def test_only_overflows_teach(kind: Kind) -> None:
 @pytest.mark.parametrize(
     ("given", "sent", "taken"),
     [
-        (verdict(None), NUMBERS, False),
+        (verdict(None), Sent(), False),
         (verdict(certain=False), NUMBERS, False),
         (verdict(0), NUMBERS, False),
         (verdict(255), Sent(tokens=300), False),
@@ -109,3 +113,195 @@ def test_an_answer_that_filled_the_window_tells_its_size_where_nothing_smaller_i
     windows.succeeded(ENDPOINT, MODEL, 3_000)
     windows.filled(ENDPOINT, MODEL, 2_500)
     assert windows.limit(ENDPOINT, MODEL) is None
+
+
+# ── refusals that state no number ─────────────────────────────────────────────────────────────────────────────────────
+
+UNSTATED = "Your input exceeds the context window of this model. Please adjust your input and try again."
+
+
+def unstated(**numbers: int) -> Verdict:
+    return verdict(None, **numbers)
+
+
+def test_what_was_refused_without_a_number_is_no_larger_than_what_was_sent() -> None:
+    judged = classify(Refusal(400, UNSTATED), load().rules("openai"), sent=Sent(tokens=130_000))
+    windows = Windows()
+    assert windows.learn(ENDPOINT, MODEL, judged, Sent(tokens=130_000), now=0)
+    assert windows.limit(ENDPOINT, MODEL, now=600) == 130_000
+
+
+def test_a_count_of_the_provider_is_better_than_our_estimate() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, unstated(input_tokens=128_500), Sent(tokens=150_000))
+    assert windows.limit(ENDPOINT, MODEL) == 128_500
+
+
+def test_a_smaller_size_that_is_refused_lowers_it_and_a_larger_does_not() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=130_000))
+    assert not windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=180_000))
+    assert windows.limit(ENDPOINT, MODEL) == 130_000
+    assert windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=110_000))
+    assert windows.limit(ENDPOINT, MODEL) == 110_000
+
+
+def test_one_refusal_without_a_number_counts_for_an_hour_and_two_for_long() -> None:
+    windows = Windows(lasts=86_400, lasts_unstated=3_600)
+    windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=130_000), now=0)
+    assert windows.limit(ENDPOINT, MODEL, now=3_600) == 130_000
+    assert windows.limit(ENDPOINT, MODEL, now=3_601) is None
+    windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=125_000), now=4_000)
+    assert windows.limit(ENDPOINT, MODEL, now=80_000) == 125_000
+
+
+def test_a_success_above_it_lifts_it() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=60_000))
+    windows.succeeded(ENDPOINT, MODEL, 61_000)
+    assert windows.limit(ENDPOINT, MODEL) is None
+
+
+def test_below_what_has_succeeded_it_takes_two() -> None:
+    windows = Windows()
+    windows.succeeded(ENDPOINT, MODEL, 100_000)
+    assert not windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=20_000))
+    assert windows.limit(ENDPOINT, MODEL) is None
+    assert windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=22_000))
+    assert windows.limit(ENDPOINT, MODEL) == 22_000
+
+
+def test_a_number_comes_before_a_size_that_was_refused() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=130_000))
+    assert windows.learn(ENDPOINT, MODEL, verdict(131_072), Sent(tokens=140_000))
+    assert not windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=125_000))
+    assert windows.limit(ENDPOINT, MODEL) == 131_072
+
+
+def test_a_server_that_has_become_smaller_is_believed_the_second_time() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, verdict(131_072), NUMBERS)
+    assert not windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=40_000))
+    assert windows.learn(ENDPOINT, MODEL, unstated(), Sent(tokens=36_000))
+    assert windows.limit(ENDPOINT, MODEL) == 36_000
+
+
+@pytest.mark.parametrize(
+    "given",
+    [verdict(None, kind="rate_limit"), verdict(None, kind="output_limit"), verdict(None, certain=False)],
+)
+def test_nothing_is_learned_of_what_was_sent_from_other_verdicts(given: Verdict) -> None:
+    assert not Windows().learn(ENDPOINT, MODEL, given, Sent(tokens=130_000))
+
+
+@pytest.mark.parametrize("sent", [None, Sent(), Sent(tokens=0), Sent(tokens=100), Sent(tokens=30_000_000)])
+def test_without_a_size_nothing_is_learned(sent: Sent | None) -> None:
+    windows = Windows()
+    assert not windows.learn(ENDPOINT, MODEL, unstated(), sent)
+    assert windows.limit(ENDPOINT, MODEL) is None
+
+
+# ── kept over a restart ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_learned_survives_as_json() -> None:
+    before = Windows()
+    before.learn(ENDPOINT, "a", verdict(), NUMBERS, now=10)
+    before.learn(ENDPOINT, "b", unstated(), Sent(tokens=50_000), now=20)
+    before.succeeded(ENDPOINT, "c", 70_000, now=30)
+    state = json.loads(json.dumps(before.dump()))
+    after = Windows()
+    assert after.load(state) == 3
+    assert list(after) == list(before)
+    assert after.dump() == before.dump()
+    assert (after.limit(ENDPOINT, "a", now=40), after.limit(ENDPOINT, "b", now=40)) == (131_072, 50_000)
+
+
+def test_the_newer_of_two_is_kept() -> None:
+    old, new = Windows(), Windows()
+    old.learn(ENDPOINT, MODEL, verdict(65_536), NUMBERS, now=10)
+    new.learn(ENDPOINT, MODEL, verdict(131_072), NUMBERS, now=20)
+    assert new.load(old.dump()) == 0
+    assert new.limit(ENDPOINT, MODEL, now=20) == 131_072
+    assert old.load(new.dump()) == 1
+    assert old.limit(ENDPOINT, MODEL, now=20) == 131_072
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"version": 2, "windows": []},
+        {"version": 1, "windows": {}},
+        {"version": 1, "windows": [None, 3, {}, {"endpoint": "e"}, {"endpoint": "e", "model": 3}]},
+        {"version": 1, "windows": [{"endpoint": "e", "model": "m", "limit": -1}]},
+        {"version": 1, "windows": [{"endpoint": "e", "model": "m", "limit": True}]},
+        {"version": 1, "windows": [{"endpoint": "e", "model": "m", "limit": "1"}]},
+        {"version": 1, "windows": [{"endpoint": "e", "model": "m", "source": "guessed"}]},
+        {"version": 1, "windows": [{"endpoint": "e" * 2000, "model": "m"}]},
+        {"version": 1, "windows": [{"endpoint": "e", "model": "m", "learned_at": "now"}]},
+    ],
+)
+def test_what_is_no_dump_is_left_out(state: object) -> None:
+    windows = Windows()
+    assert windows.load(state) == 0  # type: ignore[arg-type]
+    assert list(windows) == []
+
+
+def test_a_keeper_is_told_of_changes() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, verdict(kind="rate_limit"), NUMBERS)
+    assert windows.changes == 0
+    windows.learn(ENDPOINT, MODEL, verdict(), NUMBERS)
+    assert windows.changes == 1
+
+
+def test_what_is_known_is_shown_for_diagnostics() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, verdict(), NUMBERS, now=5)
+    [known] = windows
+    assert (known.model, known.limit, known.source, known.learned_at, known.times) == (MODEL, 131_072, "stated", 5, 1)
+    assert {name for entry in windows.dump()["windows"] for name in entry} <= {  # type: ignore[union-attr]
+        "endpoint", "model", "limit", "source", "learned_at", "times", "doubted", "succeeded",
+    }  # fmt: skip
+
+
+# ── whatever happens ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("stated"), st.integers(0, 400_000), st.integers(0, 400_000)),
+        st.tuples(st.just("unstated"), st.none(), st.integers(0, 400_000)),
+        st.tuples(st.just("success"), st.none(), st.integers(0, 400_000)),
+        st.tuples(st.just("filled"), st.none(), st.integers(0, 400_000)),
+        st.tuples(st.just("later"), st.none(), st.integers(0, 400_000)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVENTS)
+def test_a_limit_is_a_window_and_never_below_what_just_succeeded(events: list[tuple[str, int | None, int]]) -> None:
+    windows, now = Windows(lasts=100_000, lasts_unstated=10_000), 0.0
+    for event, stated, size in events:
+        if event in ("stated", "unstated"):
+            windows.learn(ENDPOINT, MODEL, verdict(stated), Sent(tokens=size), now=now)
+        elif event == "success":
+            windows.succeeded(ENDPOINT, MODEL, size, now=now)
+            for known in windows:
+                assert known.succeeded >= size
+                assert known.limit is None or known.limit >= known.succeeded or size < known.succeeded
+        elif event == "filled":
+            windows.filled(ENDPOINT, MODEL, size, now=now)
+        else:
+            now += size
+        limit = windows.limit(ENDPOINT, MODEL, now=now)
+        assert limit is None or 256 <= limit <= 20_000_000
+    twin = Windows()
+    twin.load(windows.dump())
+    assert list(twin) == list(windows)
