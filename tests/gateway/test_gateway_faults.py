@@ -15,6 +15,7 @@ from rawserver import Seen, Step, answer, chunks, stream_head
 import tidegate.compactors.accept
 import tidegate.compactors.summary
 import tidegate.drive.answer
+import tidegate.drive.held
 import tidegate.engine.compaction
 import tidegate.engine.exchange
 import tidegate.engine.sizing

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from tidegate.compactors.strategy import Call, Reply, Summary
 from tidegate.drive.answer import HeldAnswer, Incoming
 from tidegate.drive.flights import Flights
+from tidegate.drive.held import to_fall_back_on
 from tidegate.engine.checkpoint import Checkpoint, Report, Store
 from tidegate.engine.effects import (
     Compact,
@@ -222,16 +223,10 @@ class Driver:
 
     async def _relay_plainly(self) -> None:
         """The client's own request, as if Tidegate were not there; an answer that is there already is used."""
-        for head in reversed(self.heads):
-            if head.refusal is None:
-                await self._deliver(head.number, Outcome(reason="fault"))
-                return
-        for number in self.originals:
-            if number < len(self.heads):
-                await self._deliver(number, Outcome(reason="fault"))
-                return
-        head = await self._send(None, {})
-        await self._deliver(head.number, Outcome(reason="fault"))
+        number = to_fall_back_on(self.heads, self.originals)
+        if number is None:
+            number = (await self._send(None, {})).number
+        await self._deliver(number, Outcome(reason="fault"))
 
 
 async def run_work(work: Callable[[], Work], call: Callable[[Call], Awaitable[Reply]]) -> Summary:

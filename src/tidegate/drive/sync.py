@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
-from tidegate.drive.answer import JSON_HOLD, REFUSAL_LIMIT
+from tidegate.drive.held import Held, to_fall_back_on
 from tidegate.engine.checkpoint import Checkpoint, Store
 from tidegate.engine.effects import (
     Compact,
@@ -29,7 +29,6 @@ from tidegate.engine.effects import (
 )
 from tidegate.engine.exchange import Life
 from tidegate.wire.conversation import DialectName
-from tidegate.wire.watch import Watch
 
 
 class Incoming(Protocol):
@@ -66,75 +65,35 @@ class Upstream(Protocol):
         ...
 
 
-class HeldAnswer:
+class HeldAnswer(Held):
     """An answer whose head is read and held: `head()` once, then `pieces()` or `close()`."""
 
     def __init__(self, number: int, incoming: Incoming, dialect: DialectName, hold_bytes: int) -> None:
-        self.number, self.incoming, self.hold_bytes = number, incoming, hold_bytes
-        self.plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in incoming.headers}
-        self.streamed = self.plain.get("content-type", "").lower().startswith("text/event-stream")
-        encoded = self.plain.get("content-encoding", "identity").strip().lower() not in ("", "identity")
-        self.watch = None if encoded else Watch(dialect, self.plain.get("content-type", ""))
-        self.held: list[bytes] = []
-        self.at_end = False
+        super().__init__(number, incoming.status, incoming.headers, dialect, hold_bytes)
+        self.incoming = incoming
 
     def head(self) -> Head:
         """Reads as far as needed to tell an answer from a refusal."""
-        status, watch = self.incoming.status, self.watch
-        if status >= 400:
-            self._hold(REFUSAL_LIMIT, lambda: False)
-            return Head(self.number, status, self.plain, b"".join(self.held))
-        if status != 200 or watch is None:
-            return Head(self.number, status, self.plain)
-        if self.streamed:
-            self._hold(self.hold_bytes, lambda: watch.begun or bool(watch.error) or watch.ended)
-            if watch.error_before_content:
-                return Head(self.number, status, self.plain, watch.error, in_stream=True)
-        else:
-            self._hold(JSON_HOLD, lambda: False)
-            if self.at_end:
-                watch.close()
-                if watch.error:
-                    return Head(self.number, status, self.plain, b"".join(self.held))
-        return Head(self.number, status, self.plain)
+        while not self.enough():
+            self.hold(self.incoming.read())
+        return self.judged()
 
     def pieces(self) -> Iterator[bytes]:
         """The whole body, held pieces first. Raises `UpstreamError` where it is cut."""
+        self.opened = True
         yield from self.held
         self.held = []
         while not self.at_end:
-            piece = self._read()
+            piece = self.incoming.read()
             if piece:
-                if self.watch is not None:
-                    self.watch.feed(piece)
+                self.show(piece)
                 yield piece
-
-    def finish(self, *, complete: bool) -> Finish:
-        """How it ended, as far as the watch could see."""
-        if self.watch is None:
-            return Finish(complete=complete)
-        self.watch.close()
-        ended = self.watch.ended or not self.streamed
-        return Finish(self.watch.usage, self.watch.finish, complete and ended and not self.watch.error)
+            else:
+                self.at_end = True
 
     def close(self) -> None:
         """Gives the connection back, or ends it."""
         self.incoming.close()
-
-    def _hold(self, limit: int, stop: Callable[[], bool]) -> None:
-        size = 0
-        while not self.at_end and size < limit and not stop():
-            piece = self._read()
-            if piece:
-                size += len(piece)
-                self.held.append(piece)
-                if self.watch is not None:
-                    self.watch.feed(piece)
-
-    def _read(self) -> bytes:
-        piece = self.incoming.read()
-        self.at_end = not piece
-        return piece
 
 
 @dataclass(slots=True)
@@ -253,15 +212,21 @@ class Driver:
         for answer in self.answers:
             if answer.number != number:
                 answer.close()
-        self.delivering = True
         answer = self.answers[number]
-        complete = self.deliver(answer, self.heads[number], outcome)
+        self.delivering = True
+        try:
+            complete = self.deliver(answer, self.heads[number], outcome)
+        except Exception:
+            # Where the client has seen none of it, the answer can still be given plainly.
+            self.delivering = answer.opened
+            raise
         self.delivered = True
         return answer.finish(complete=complete)
 
     def _relay_plainly(self) -> None:
-        usable = [head.number for head in self.heads if head.refusal is None] or self.originals
-        number = usable[-1] if usable else self._send(None, {}).number
+        number = to_fall_back_on(self.heads, self.originals)
+        if number is None:
+            number = self._send(None, {}).number
         self._deliver(number, Outcome(reason="fault"))
 
 
