@@ -102,6 +102,7 @@ def test_the_stage_for_the_faults_is_set(front):
 MODULES = (
     tidegate.engine.exchange, tidegate.engine.compaction, tidegate.engine.sizing, tidegate.engine.view,
     tidegate.compactors.summary, tidegate.compactors.accept, tidegate.drive.answer, tidegate.drive.aio,
+    tidegate.drive.held,
 )  # fmt: skip
 
 
