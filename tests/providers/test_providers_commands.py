@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -38,6 +39,56 @@ def test_providers_as_json() -> None:
 def test_a_catalogue_given_by_the_root_is_used() -> None:
     _, text = run(providers, "--json", obj=load(overrides={"mine": {"base_url": "http://m"}}))
     assert "http://m/v1" in text
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's configuration folder, and a working directory with nothing in it."""
+    folder = tmp_path / "config" / "tidegate"
+    (folder / "providers").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("platformdirs.user_config_path", lambda *_, **__: folder)
+    return folder
+
+
+WORK = '[providers.work]\nbase_url = "https://llm.example.com"\n'
+
+
+def test_providers_of_the_users_settings_and_folder_are_known(own: Path) -> None:
+    (own / "tidegate.toml").write_text(WORK)
+    (own / "providers" / "home.toml").write_text('base_url = "http://127.0.0.1:5000"\n')
+    _, text = run(providers)
+    assert "https://llm.example.com/v1" in text
+    assert "http://127.0.0.1:5000/v1" in text
+    assert run(classify, "--provider", "work", "prompt is too long")[0] == 0
+    assert run(classify, "--provider", "home", "prompt is too long")[0] == 0
+
+
+def test_a_settings_file_may_be_named(own: Path) -> None:
+    file = own / "other.toml"
+    file.write_text(WORK)
+    assert "work" in run(providers, "--config", str(file))[1]
+    assert run(classify, "--config", str(file), "--provider", "work", "x")[0] == 0
+    assert run(classify, "--provider", "work", "x")[0] == 2
+
+
+@pytest.mark.parametrize("command", [(providers,), (classify, "x")])
+def test_wrong_settings_end_a_command_with_2(own: Path, command: tuple[object, str]) -> None:
+    (own / "tidegate.toml").write_text('[providers.work]\nbase_url = "llm.example.com"\n')
+    code, text = run(*command)
+    assert code == 2
+    assert "base_url" in text
+
+
+def test_the_table_cuts_nothing_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = run(providers)[1].splitlines()
+    assert len(lines) == 1 + len(load().names)
+    for provider, line in zip(load(), lines[1:], strict=True):
+        assert line.split()[0] == provider.name
+        assert line.endswith(provider.api_root or "(yours)")
+    assert sum(len(line) > 80 for line in lines) <= 1
 
 
 def test_a_refusal_is_explained() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -39,6 +40,12 @@ _DONE: dict[Action, str] = {
 @click.option("--window", type=click.IntRange(min=1), help="The model's window, in tokens.")
 @click.option("--output-limit", type=int, help="Output limit of the refused request, in tokens.")
 @click.option("--json", "as_json", is_flag=True, help="The verdict as one JSON object.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Settings file with providers of your own.  [default: as for serve]",
+)
 @click.pass_context
 def classify(
     ctx: click.Context,
@@ -50,6 +57,7 @@ def classify(
     window: int | None,
     output_limit: int | None,
     as_json: bool,
+    config_file: Path | None,
 ) -> None:
     """Say what a refusal means. BODY is the error's body; without it, standard input is read.
 
@@ -63,7 +71,7 @@ def classify(
         if sys.stdin.isatty():
             raise click.UsageError("give the error's body as an argument or on standard input")
         body = sys.stdin.buffer.read().decode("utf-8", "replace")
-    known = catalogue(ctx)
+    known = catalogue(ctx, config_file)
     try:
         known.get(provider)
     except ProviderError as error:

@@ -6,51 +6,68 @@ Knows how to show a catalogue, not how one is loaded. Called by the command line
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from tidegate import config
+from tidegate.cli.misconfigured import Misconfigured
 from tidegate.providers import Catalogue, Provider, ProviderError, load
+
+ALL = 3
+"""APIs that there are."""
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a provider, in a list.")
+@click.option("--json", "as_json", is_flag=True, help="Everything known of each, as one JSON list.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Settings file with providers of your own.  [default: as for serve]",
+)
 @click.pass_context
-def providers(ctx: click.Context, as_json: bool) -> None:
-    """List the providers: where they are, which APIs they speak, how they authenticate.
+def providers(ctx: click.Context, as_json: bool, config_file: Path | None) -> None:
+    """List the providers: which APIs they speak, where a missing key is taken from, where they are.
+
+    Those built in, with your own settings and provider files laid over them.
 
     \b
     Examples:
       tidegate providers
       tidegate providers --json
+      tidegate providers --config ~/tidegate.toml
     """
-    known = catalogue(ctx)
-    if as_json:
-        click.echo(json.dumps([_facts(provider) for provider in known], indent=2))
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("name", "base URL", "APIs", "strategies", "key from", "models"):
-        table.add_column(column, no_wrap=column in ("name", "base URL", "key from"))
-    for provider in known:
-        table.add_row(
-            provider.name,
-            provider.api_root or "(yours)",
-            ", ".join(provider.dialects),
-            ", ".join(_strategies(provider)),
-            provider.auth.env or "the client",
-            str(_models(provider) or "-"),
-        )
-    Console().print(table)
+    known = catalogue(ctx, config_file)
+    click.echo(json.dumps([_facts(provider) for provider in known], indent=2) if as_json else _table(known))
 
 
-def catalogue(ctx: click.Context) -> Catalogue:
-    """The catalogue that the root group put in the context, else the built-in one."""
+def catalogue(ctx: click.Context, config_file: Path | None = None) -> Catalogue:
+    """The catalogue that the root group put in the context, else what `serve` would work with.
+
+    Raises `Misconfigured` where the settings or a provider file are wrong.
+    """
     given = ctx.find_object(Catalogue)
+    if given is not None:
+        return given
     try:
-        return given or load()
-    except ProviderError as error:
-        raise click.ClickException(str(error)) from None
+        settings = config.load(config_file, {}, os.environ)
+        return load(config.own_providers(), overrides=settings.providers)
+    except (config.ConfigError, ProviderError) as error:
+        raise Misconfigured(str(error)) from None
+
+
+def _table(known: Catalogue) -> str:
+    """Columns as wide as what is in them, the widest last: it alone may run over a narrow terminal's edge."""
+    rows = [("name", "APIs", "key from", "base URL")]
+    for provider in known:
+        apis = "all" if len(provider.dialects) == ALL else ", ".join(provider.dialects)
+        rows.append((provider.name, apis, provider.auth.env or "the client", provider.api_root or "(yours)"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def _facts(provider: Provider) -> dict[str, object]:
@@ -72,11 +89,3 @@ def _facts(provider: Provider) -> dict[str, object]:
         ],
         "refusal_rules": len(provider.refusals),
     }
-
-
-def _strategies(provider: Provider) -> list[str]:
-    return list(dict.fromkeys(name for dialect in provider.dialects for name in provider.strategies_for(dialect)))
-
-
-def _models(provider: Provider) -> int:
-    return sum(len(model.match) for model in provider.models)

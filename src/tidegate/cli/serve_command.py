@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 
+from tidegate.cli.misconfigured import Misconfigured
+
 
 @click.command()
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
@@ -57,12 +59,6 @@ def run_gateway(flags: Mapping[str, object], config_file: Path | None = None) ->
         raise Misconfigured(str(error)) from None
     except KeyboardInterrupt:
         click.echo("Stopped.", err=True)
-
-
-class Misconfigured(click.ClickException):
-    """A wrong setting, shown without a stack trace."""
-
-    exit_code = 2
 
 
 def announce(url: str) -> None:

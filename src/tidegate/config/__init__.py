@@ -42,6 +42,7 @@ __all__ = [
     "UpstreamSettings",
     "find_file",
     "load",
+    "own_providers",
     "reference",
 ]
 
@@ -57,6 +58,12 @@ def find_file(chosen: Path | None = None, environ: Mapping[str, str] | None = No
         return (chosen or Path(named)).expanduser()
     folder = platformdirs.user_config_path("tidegate", appauthor=False)
     return next((path for path in (Path(FILE_NAME), folder / FILE_NAME) if path.is_file()), None)
+
+
+def own_providers() -> Path | None:
+    """The folder of provider files of the user's own (`~/.config/tidegate/providers` on Linux), None without one."""
+    folder = platformdirs.user_config_path("tidegate", appauthor=False) / "providers"
+    return folder if folder.is_dir() else None
 
 
 def load(

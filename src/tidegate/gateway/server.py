@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import platformdirs
 import uvicorn
 
 from tidegate.compactors.summary import Options, default_options
-from tidegate.config import Settings
+from tidegate.config import Settings, own_providers
 from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
@@ -61,12 +60,6 @@ def build(settings: Settings, environ: Mapping[str, str] | None = None) -> App:
         return App(settings, catalogue, kit, _store(settings, keys), _pool(settings, environ), environ)
     except (ProviderError, StoreError, UpstreamError, ValueError, OSError) as error:
         raise CannotServe(str(error)) from error
-
-
-def own_providers() -> Path | None:
-    """The folder of the user's own provider files, None where there is none."""
-    folder = Path(platformdirs.user_config_dir("tidegate", appauthor=False)) / "providers"
-    return folder if folder.is_dir() else None
 
 
 def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
