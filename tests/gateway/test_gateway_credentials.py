@@ -12,7 +12,8 @@ from rawserver import answer
 from running import Running, running
 
 from tidegate.context.fingerprint import Hasher
-from tidegate.gateway.credentials import Tenants, credential
+from tidegate.gateway.credentials import Tenants, identity, with_key
+from tidegate.providers import load
 from tidegate.simulator import SimulatorSettings
 
 NAMED = """
@@ -115,6 +116,8 @@ def test_without_any_credential_the_client_gets_the_providers_own_401(dialect, p
 
 # -- tenants ---------------------------------------------------------------------------------------------------------
 
+ANY = load().get("generic")
+
 SAME = [
     ([(b"authorization", b"Bearer k")], b"k"),
     ([(b"authorization", b"bearer  k ")], b"k"),
@@ -128,21 +131,70 @@ SAME = [
 
 
 @pytest.mark.parametrize(("headers", "secret"), SAME)
-def test_one_key_is_one_credential_however_it_is_sent(headers, secret):
-    assert credential(headers) == secret
+def test_one_key_is_one_identity_however_it_is_sent(headers, secret):
+    assert identity(headers, b"", ANY) == secret
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"authorization", b"x-api-key", b"ocp-apim-subscription-key", b"cf-aig-authorization", b"x-auth-token",
+        b"helicone-auth", b"x-portkey-api-key", b"x-work-pass", b"cookie",
+    ],
+)  # fmt: skip
+def test_callers_are_told_apart_by_whatever_header_holds_their_key(name):
+    own = ANY.model_copy(update={"auth": ANY.auth.model_copy(update={"scheme": "header", "header": "X-Work-Pass"})})
+    alice, bob = (identity([(b"accept", b"*/*"), (name, key)], b"", own) for key in (b"alice", b"bob"))
+    assert alice != bob
+    assert b"" not in (alice, bob)
+
+
+@pytest.mark.parametrize("query", [b"key=%s", b"beta=true&api_key=%s", b"api-version=1&Code=%s"])
+def test_callers_are_told_apart_by_a_key_in_the_query(query):
+    assert identity([], query % b"alice", ANY) != identity([], query % b"bob", ANY)
+
+
+@pytest.mark.parametrize(
+    ("headers", "query"),
+    [
+        ([(b"idempotency-key", b"1")], b""),
+        ([(b"x-stainless-retry-count", b"1")], b""),
+        ([(b"cookie", b"changes=1")], b""),
+        ([], b"beta=true"),
+    ],
+)
+def test_what_changes_with_each_request_tells_no_callers_apart(headers, query):
+    key = (b"authorization", b"Bearer k")
+    assert identity([key, *headers], query, ANY) == identity([key], b"", ANY)
+
+
+def test_a_providers_own_header_is_a_credential_and_keeps_the_environments_key_out():
+    auth = {"scheme": "header", "header": "X-Work-Pass", "env": "WORK"}
+    own = ANY.model_copy(update={"auth": ANY.auth.model_copy(update=auth)})
+    sent = [(b"x-work-pass", b"alice")]
+    assert with_key(sent, own, {"WORK": "secret"}) == sent
+    assert with_key([], own, {"WORK": "secret"}) == [(b"x-work-pass", b"secret")]
+
+
+def test_two_people_of_one_account_are_two_tenants():
+    known = tenants()
+    one, other = token("team", user="a"), token("team", user="b")
+    for secret in (one, other):
+        known.accepted(secret, HERE)
+    assert known.of(one, HERE) != known.of(other, HERE)
 
 
 def test_a_placeholder_that_many_share_makes_nobody_a_tenant_of_another():
     shared = (b"authorization", b"Bearer none")
-    assert credential([shared, (b"x-api-key", b"a")]) != credential([shared, (b"x-api-key", b"b")])
-    assert credential([shared, (b"authorization", b"Bearer a")]) != credential(
-        [shared, (b"authorization", b"Bearer b")]
-    )
+    for name, scheme in ((b"x-api-key", b""), (b"authorization", b"Bearer ")):
+        one, other = ([shared, (name, scheme + key)] for key in (b"a", b"b"))
+        assert identity(one, b"", ANY) != identity(other, b"", ANY)
 
 
-def token(account: object, *, nonce: int = 0) -> bytes:
+def token(account: object, *, nonce: int = 0, user: str = "u") -> bytes:
     """As ChatGPT's logins carry it."""
-    claims = {"exp": 1_800_000_000 + nonce, "https://api.openai.com/auth": {"chatgpt_account_id": account}}
+    named = {"chatgpt_account_id": account, "chatgpt_user_id": user}
+    claims = {"exp": 1_800_000_000 + nonce, "https://api.openai.com/auth": named}
     parts = (json.dumps({"alg": "RS256"}).encode(), json.dumps(claims).encode(), b"signature%d" % nonce)
     return b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
 

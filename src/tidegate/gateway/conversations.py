@@ -18,7 +18,7 @@ from tidegate.engine.exchange import Life, counted, exchange, relayed
 from tidegate.engine.request import Kit, Request
 from tidegate.gateway.arrival import Arrival, Receive, while_connected, whole_body
 from tidegate.gateway.asgi import AsgiClient, CutShort
-from tidegate.gateway.credentials import Tenants, credential, with_key
+from tidegate.gateway.credentials import Tenants, identity, with_key
 from tidegate.gateway.messages import bypasses, forwarded, readable, unbound
 from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
@@ -83,10 +83,11 @@ class Conversations:
 
         reading = self._read(arrival, where, dialect, body, notify)
         provider = reading.choice.provider
+        client.provider, client.model = provider.name, reading.choice.model
         headers = forwarded(arrival.headers)
         headers = with_key(headers if reading.reason else readable(headers), provider, self.environ)
         root = self.targets.root(provider, dialect)
-        secret = credential(headers)
+        secret = identity(headers, arrival.query, provider)
         upstream = ClientUpstream(
             self.pool,
             arrival.method,

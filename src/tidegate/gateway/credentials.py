@@ -21,24 +21,48 @@ CREDENTIAL_HEADERS = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-k
 
 SCHEMES = frozenset({b"bearer", b"basic", b"token"})
 
-ACCOUNT_CLAIM = ("https://api.openai.com/auth", "chatgpt_account_id")
-"""Where a ChatGPT login's token names its account; the tokens themselves rotate within the hour."""
+SECRET_WORDS = (b"auth", b"key", b"token", b"secret", b"credential", b"password")
+"""A header whose name holds one of these tells callers apart: gateways and clouds have many names for a key."""
+
+NO_SECRETS = frozenset({b"idempotency-key", b"x-idempotency-key", b"sec-websocket-key", b"x-client-request-key"})
+"""Names that hold such a word and mean one request, not one caller."""
+
+SECRET_PARAMETERS = frozenset({b"key", b"api_key", b"api-key", b"apikey", b"access_token", b"token", b"code", b"sig"})
+"""Query parameters that carry a key."""
+
+ACCOUNT_CLAIM = "https://api.openai.com/auth"
+ACCOUNT_NAMES = ("chatgpt_account_id", "chatgpt_user_id", "user_id")
+"""Where a ChatGPT login's token names its account and the person in it; the tokens themselves rotate."""
 
 ACCEPTED_KEPT = 4096
 
 
-def credential(headers: Headers) -> bytes:
-    """The secret a request carries, without its scheme; empty where it carries none.
+def credential(headers: Headers, provider: Provider) -> bytes:
+    """The secret a request carries for this provider, without its scheme; empty where it carries none."""
+    own = (provider.auth.header or "").lower().encode()
+    wanted = (*CREDENTIAL_HEADERS, own) if own else CREDENTIAL_HEADERS
+    return next((secret for name, value in headers if name in wanted and (secret := _secret(value))), b"")
 
-    Different secrets in several headers are one credential together: which of them an upstream looks at is its own
-    affair, and one that many people share (a placeholder) must not make them one tenant.
+
+def identity(headers: Headers, query: bytes, provider: Provider) -> bytes:
+    """All that tells one caller from another: every secret of a request, in a fixed order; empty where it has none.
+
+    Different secrets are one identity together: which of them an upstream looks at is its own affair, and one that many
+    people share (a placeholder) must not make them one tenant. Cookies count where there is nothing else.
     """
-    secrets: list[bytes] = []
-    for wanted in CREDENTIAL_HEADERS:
-        for name, value in headers:
-            if name == wanted and (secret := _secret(value)) and secret not in secrets:
-                secrets.append(secret)
-    return b"\0".join(secrets)
+    own = (provider.auth.header or "").lower().encode()
+    found = sorted({secret for name, value in headers if _tells(name, own) and (secret := _secret(value))})
+    for parameter in query.split(b"&"):
+        name, _, value = parameter.partition(b"=")
+        if value and name.lower() in SECRET_PARAMETERS:
+            found.append(parameter)
+    if not found:
+        found = sorted(value for name, value in headers if name == b"cookie" and value)
+    return b"\0".join(found)
+
+
+def _tells(name: bytes, own: bytes) -> bool:
+    return name == own or (name not in NO_SECRETS and any(word in name for word in SECRET_WORDS))
 
 
 def _secret(value: bytes) -> bytes:
@@ -52,10 +76,11 @@ def with_key(
 ) -> list[tuple[bytes, bytes]]:
     """The headers, with the provider's own key from the environment where the client sent no credential."""
     key = environ.get(provider.auth.env, "") if provider.auth.env else ""
-    if not key or credential(headers):
+    if not key or credential(headers, provider):
         return headers
     added = [(name.encode(), value.encode()) for name, value in provider.auth.headers(key).items()]
-    return [*((name, value) for name, value in headers if name not in CREDENTIAL_HEADERS), *added]
+    replaced = {*CREDENTIAL_HEADERS, *(name for name, _ in added)}
+    return [*((name, value) for name, value in headers if name not in replaced), *added]
 
 
 class Tenants:
@@ -93,12 +118,14 @@ class Tenants:
 
 
 def _account(token: bytes) -> bytes:
-    """The account a JWT names, empty where it names none."""
+    """The account and the person a JWT names, empty where it names no account."""
     payload = token.split(b".")[1]
     try:
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))
     except (binascii.Error, ValueError, msgspec.DecodeError):
         return b""
-    section = claims.get(ACCOUNT_CLAIM[0]) if isinstance(claims, dict) else None
-    account = section.get(ACCOUNT_CLAIM[1]) if isinstance(section, dict) else None
-    return account.encode() if isinstance(account, str) else b""
+    section = claims.get(ACCOUNT_CLAIM) if isinstance(claims, dict) else None
+    names = [section.get(name) for name in ACCOUNT_NAMES] if isinstance(section, dict) else [None]
+    if not isinstance(names[0], str) or not names[0]:
+        return b""
+    return b"\0".join(name.encode() if isinstance(name, str) else b"" for name in names)
