@@ -213,3 +213,16 @@ def test_a_summary_call_that_fails_leaves_the_providers_answer(drive, reply):
     seen = drive(life(), script, store)
     assert (seen.status, seen.body) == DIRECT
     assert store.find(TENANT, b"", {}).checkpoints == ()
+
+
+@BOTH
+def test_a_refusal_whose_body_is_cut_keeps_its_status_and_headers(drive):
+    script = Script(
+        lambda raw: Scripted(429, [b'{"error": {"mess'], [(b"retry-after", b"7")], cut=True),
+        lambda call: chat_reply("x"),
+    )
+    seen = []
+    with pytest.raises(UpstreamError):
+        seen.append(drive(exchange(request(body(history(1))), kit()), script, NullStore()))
+    assert [answer.closed for answer in script.given] == [True]
+    assert script.sent == [None]

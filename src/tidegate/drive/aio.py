@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from tidegate.compactors.strategy import Call, Reply, Summary
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
 from tidegate.drive.answer import HeldAnswer, Incoming
 from tidegate.drive.flights import Flights
 from tidegate.drive.held import to_fall_back_on
@@ -72,6 +73,8 @@ class Pace:
 
     heartbeat_after: float = 5.0
     heartbeat_every: float = 10.0
+    compaction_seconds: float = 540.0
+    """All calls of one compaction together: clients send again after ten minutes."""
     hold_seconds: float = 15.0
     hold_bytes: int = 1 << 20
 
@@ -204,7 +207,7 @@ class Driver:
         landed = self.flights.landed(key)
         if landed is not None:
             return landed
-        flight = self.flights.join(key, lambda: run_work(work, self.upstream.call))
+        flight = self.flights.join(key, lambda: run_work(work, self.upstream.call, self.pace.compaction_seconds))
         try:
             wait = self.pace.heartbeat_after
             while not flight.task.done():
@@ -229,16 +232,35 @@ class Driver:
         await self._deliver(number, Outcome(reason="fault"))
 
 
-async def run_work(work: Callable[[], Work], call: Callable[[Call], Awaitable[Reply]]) -> Summary:
-    """Runs a strategy's calls one after the other. Raises what the strategy raises (`CompactionFailed`)."""
+async def run_work(
+    work: Callable[[], Work], call: Callable[[Call], Awaitable[Reply]], seconds: float = 540.0
+) -> Summary:
+    """Runs a strategy's calls one after the other. Raises what the strategy raises (`CompactionFailed`), and the same
+    where they take too long together.
+
+    The strategy thinks in a thread: laying out a long transcript takes seconds that other requests need.
+    """
     steps = work()
     try:
-        request = next(steps)
-        while True:
-            request = steps.send(await call(request))
+        async with asyncio.timeout(seconds):
+            reply: Reply | None = None
+            while True:
+                request = await asyncio.to_thread(_advance, steps, reply)
+                if isinstance(request, Summary):
+                    return request
+                reply = await call(request)
+    except TimeoutError:
+        raise CompactionFailed("summary_too_slow") from None
+    finally:
+        with suppress(ValueError):  # cancelled while it thinks: it ends by itself
+            steps.close()
+
+
+def _advance(steps: Work, reply: Reply | None) -> Call | Summary:
+    """The next call, or what came of them all."""
+    try:
+        return next(steps) if reply is None else steps.send(reply)
     except StopIteration as end:
         made = end.value
         assert isinstance(made, Summary)
         return made
-    finally:
-        steps.close()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from tidegate.drive.held import Held
-from tidegate.engine.effects import Head
+from tidegate.engine.effects import Head, UpstreamError
 from tidegate.wire.conversation import DialectName
 
 
@@ -50,7 +50,11 @@ class HeldAnswer(Held):
         """Reads as far as needed to tell an answer from a refusal, for `hold_seconds` at most."""
         deadline = asyncio.get_running_loop().time() + self.hold_seconds
         while not self.enough():
-            piece = await self._read_until(deadline)
+            try:
+                piece = await self._read_until(deadline)
+            except UpstreamError as error:
+                self.cut(error)
+                break
             if piece is None:
                 break
             self.hold(piece)
@@ -62,6 +66,8 @@ class HeldAnswer(Held):
         for piece in self.held:
             yield piece
         self.held = []
+        if self.broken is not None:
+            raise self.broken
         while not self.at_end:
             piece = await self._read()
             if piece:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.engine.effects import Finish, Head
+from tidegate.engine.effects import Finish, Head, UpstreamError
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.wire.conversation import DialectName
 from tidegate.wire.watch import Watch
@@ -36,6 +36,8 @@ class Held:
         self.held: list[bytes] = []
         self.size = 0
         self.at_end = False
+        self.broken: UpstreamError | None = None
+        """A refusal whose body was cut: what came of it is delivered, and cut there."""
         self.opened = False
         """Some of it has been given away."""
 
@@ -49,7 +51,7 @@ class Held:
 
     def enough(self) -> bool:
         """Whether what is held tells an answer from a refusal."""
-        if self.at_end or self.size >= self.limit():
+        if self.at_end or self.broken is not None or self.size >= self.limit():
             return True
         watch = self.watch
         if self.status >= 400 or not self.streamed:
@@ -64,6 +66,13 @@ class Held:
         self.size += len(piece)
         self.held.append(piece)
         self.show(piece)
+
+    def cut(self, error: UpstreamError) -> None:
+        """The body broke off. A refusal stays one: its status and headers say what matters. Raises the error of any
+        other answer, which has shown the client nothing yet."""
+        if self.status < 400:
+            raise error
+        self.broken = error
 
     def judged(self) -> Head:
         """The head that the held pieces amount to."""

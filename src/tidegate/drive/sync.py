@@ -74,8 +74,11 @@ class HeldAnswer(Held):
 
     def head(self) -> Head:
         """Reads as far as needed to tell an answer from a refusal."""
-        while not self.enough():
-            self.hold(self.incoming.read())
+        try:
+            while not self.enough():
+                self.hold(self.incoming.read())
+        except UpstreamError as error:
+            self.cut(error)
         return self.judged()
 
     def pieces(self) -> Iterator[bytes]:
@@ -83,6 +86,8 @@ class HeldAnswer(Held):
         self.opened = True
         yield from self.held
         self.held = []
+        if self.broken is not None:
+            raise self.broken
         while not self.at_end:
             piece = self.incoming.read()
             if piece:

@@ -24,7 +24,10 @@ Why: TypeAlias = Literal["threshold", "overflow"]
 STRATEGY = "summary"
 
 MIN_GAIN = 0.1
-"""A compaction that would free less than this share of the view is not worth a call."""
+"""A compaction ahead of the window that would free less than this share of the history is not worth a call."""
+
+MIN_GAIN_REFUSED = 128
+"""Tokens that are worth a call where the request was refused for its size."""
 
 REFUSED_SHARE = 0.7
 """Of a refused request's size: the window that is assumed where it stays unknown."""
@@ -56,7 +59,7 @@ def plan(sizing: Sizing, view: View, aim: int, why: Why) -> Plan | None:
         covered=view.covered,
         room=max(0, aim - history.overhead - room),
         tail_max=min(half_window, policy.keep_recent_tokens or half_window),
-        min_gain=int(MIN_GAIN * size.local),
+        min_gain=MIN_GAIN_REFUSED if why == "overflow" else int(MIN_GAIN * (size.local - history.overhead)),
         retain_system_max=max(0, aim // 4),
         barred=barred_cuts(history, sizing.request.target),
     )

@@ -40,6 +40,9 @@ DEEP = 10
 SCANT = 256
 """Output tokens: no provider's own cap on answers is as low."""
 
+NO_FAULT = frozenset({"nothing_to_compact", "no_smaller"})
+"""Failed compactions that say nothing of the summarizer."""
+
 TRANSIENT = frozenset({"rate_limit", "quota", "auth", "server"})
 """Refusals that say nothing of the request itself: the newest one is what the client should see."""
 
@@ -108,6 +111,8 @@ class _Story:
         view = yield from self._replay()
         yield Notify("measured", dict(self.sizing.figures(view)))
         self.reason = self.sizing.not_due(view)
+        if not self.reason and self.kit.breaker.rests(self._conversation, now=self.request.now):
+            self.reason = "breaker_open"
         if not self.reason:
             view = yield from self._compact_before(view)
         yield from self._send(view)
@@ -173,10 +178,18 @@ class _Story:
             smaller, calls = yield from compact(self.sizing, view, aim, why)
         except CompactionFailed as error:
             self.reason = error.reason
+            if error.reason not in NO_FAULT:
+                self.kit.breaker.failed(self._conversation, now=self.request.now)
             return None
+        self.kit.breaker.succeeded(self._conversation)
         self.summary_calls += calls
         self.reason = ""
         return smaller
+
+    @property
+    def _conversation(self) -> bytes:
+        """What compactions of this conversation are counted under."""
+        return self.kit.hasher.mix(self.request.tenant, self.history.chain.bucket, self.request.target.model.encode())
 
     # -- sending and recovering ----------------------------------------------------------------------------------
 
@@ -298,6 +311,10 @@ class _Story:
     def _learn(self, view: View, finish: Finish) -> Life:
         target, history = self.request.target, self.history
         tokens = finish.usage.input_tokens if finish.usage else 0
+        if tokens > len(view.body):
+            # No tokenizer makes more tokens than bytes: a sum over rounds of the provider's own tools, or nonsense.
+            yield Notify("skipped", {"reason": "impossible_usage"})
+            return
         if finish.finish == "window" or self._ran_out(finish):
             # Cut because the window ran out: whatever was reported, the next turn must be smaller.
             if target.window is None and finish.usage:

@@ -12,6 +12,7 @@ from tidegate.compactors.summary import Options, default_options
 from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
+from tidegate.engine.breaker import Breaker
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
 from tidegate.wire.conversation import Conversation, DialectName
@@ -69,6 +70,7 @@ class Kit:
     policy: Policy = field(default_factory=Policy)
     options: Callable[[Target, DialectName], Options] = lambda target, dialect: default_options()
     """How summaries are asked for at a target."""
+    breaker: Breaker = field(default_factory=Breaker)
     max_compactions: int = 2
     """Compactions one request may cause, its recoveries included."""
     summary_max_calls: int = 32
