@@ -160,5 +160,5 @@ def test_a_process_logs_one_line_a_request_and_no_key(tmp_path):
         _, err = running.ended()
     lines = [line for line in err.splitlines() if "/v1/" in line]
     assert len(lines) == 2
-    assert re.search(r" [0-9a-f]{16} POST /v1/chat/completions 200 relayed \(\w+\) ", lines[0])
+    assert re.search(r" [0-9a-f]{16} POST /v1/chat/completions 200 relayed \(\w+\) generic shop-model ", lines[0])
     assert "sk-secret" not in err

@@ -33,6 +33,9 @@ from tidegate.wire.jsontext import dumps
 access = logging.getLogger("tidegate.access")
 log = logging.getLogger("tidegate")
 
+_LONGEST_MODEL = 100
+"""Characters of a model's name in the log."""
+
 
 class App:
     """The gateway. One instance a process."""
@@ -113,9 +116,9 @@ class App:
     async def _health(self, path: str, client: AsgiClient) -> None:
         problem = await asyncio.to_thread(self._store_problem) if path == "/readyz" else ""
         if problem:
-            await client.answer(503, dumps({"status": "unready", "store": problem}))
+            await client.answer(503, dumps({"status": "unready", "store": problem}), "health_check")
         else:
-            await client.answer(200, dumps({"status": "ok", "version": __version__}))
+            await client.answer(200, dumps({"status": "ok", "version": __version__}), "health_check")
 
     def _store_problem(self) -> str:
         """What hinders the store, without its place on the disk; empty where it works."""
@@ -135,14 +138,26 @@ class App:
         if not access.isEnabledFor(logging.INFO):
             return
         outcome = client.outcome
+        reason = client.own or outcome.reason
+        happened = "answered" if client.own else outcome.action if client.status else "unanswered"
+        words = [
+            happened,
+            f"({reason})" if reason else "",
+            client.provider,
+            _printable(client.model),
+            f"{outcome.tokens_before}->{outcome.tokens_after} tokens" if outcome.tokens_after is not None else "",
+        ]
         access.info(
-            "%s %s %s %s %s%s%s %.0fms",
+            "%s %s %s %s %s %.0fms",
             arrival.id,
             arrival.method,
             arrival.path,
             client.status or "-",
-            outcome.action,
-            f" ({outcome.reason})" if outcome.reason else "",
-            f" {outcome.tokens_before}->{outcome.tokens_after} tokens" if outcome.tokens_after is not None else "",
+            " ".join(word for word in words if word),
             (time.time() - arrival.began) * 1000,
         )
+
+
+def _printable(name: str) -> str:
+    """A client's name for a model as one short word: a line of the log stays a line."""
+    return "".join(letter if "!" <= letter <= "~" else "?" for letter in name[:_LONGEST_MODEL])

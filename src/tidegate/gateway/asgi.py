@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tidegate.drive.answer import HeldAnswer
 from tidegate.engine.effects import Head, Outcome, UpstreamError
 from tidegate.gateway.arrival import Send
-from tidegate.gateway.messages import outcome_headers, refusal_text, returned
+from tidegate.gateway.messages import outcome_headers, own_headers, refusal_text, returned
 from tidegate.upstream.http import Headers
 from tidegate.wire import ANSWERS
 from tidegate.wire.conversation import DialectName
@@ -40,6 +40,11 @@ class AsgiClient:
     ended: bool = False
     outcome: Outcome = field(default_factory=Outcome)
     status: int = 0
+    own: str = ""
+    """Why the answer is the gateway's own; empty where it is an upstream's."""
+    provider: str = ""
+    model: str = ""
+    """Whose answer it is, and of which model; for the log."""
 
     def can_wait_awake(self) -> bool:
         """Whether heartbeats can be sent."""
@@ -53,7 +58,7 @@ class AsgiClient:
                 [
                     (b"content-type", b"text/event-stream; charset=utf-8"),
                     (b"cache-control", b"no-cache"),
-                    (b"x-tidegate-request-id", self.request_id.encode()),
+                    *own_headers(self.request_id),
                 ],
             )
         await self.piece(ANSWERS[self.dialect].heartbeat(self.request_headers))
@@ -66,10 +71,10 @@ class AsgiClient:
             await self.answer_head(head.status, answer.incoming.headers)
         elif head.refusal is not None and not head.in_stream:
             text, code = refusal_text(head.refusal)
-            await self.fail(head.status if head.status >= 400 else 502, text, code or None)
+            await self._tell_late(head.status if head.status >= 400 else 502, text, code or None)
             return True
         elif not answer.streamed:
-            await self.fail(502, NO_STREAM)
+            await self.fail(502, NO_STREAM, "no_stream")
             return True
         try:
             async for piece in pieces:
@@ -96,30 +101,36 @@ class AsgiClient:
             self.ended = True
             await self.send({"type": "http.response.body", "body": b""})
 
-    async def fail(self, status: int, text: str, code: str | None = None) -> None:
+    async def fail(self, status: int, text: str, code: str) -> None:
         """An error of the gateway's own, in the dialect's shape, or inside the stream where a heartbeat has begun it.
 
         Nothing can be said inside an upstream's answer: it is left without an end.
         """
-        answers = ANSWERS[self.dialect]
         if not self.begun:
-            await self.answer(status, answers.error_body(status, text, code=code, request_id=self.request_id))
+            body = ANSWERS[self.dialect].error_body(status, text, code=code, request_id=self.request_id)
+            await self.answer(status, body, code)
         elif not self.answering:
-            await self.piece(answers.error_event(text, status=status, code=code))
-            await self.end()
+            self.own = code
+            await self._tell_late(status, text, code)
 
-    async def answer(self, status: int, body: bytes) -> None:
-        """A whole answer of the gateway's own."""
+    async def answer(self, status: int, body: bytes, reason: str) -> None:
+        """A whole answer of the gateway's own, and why it gives one: a short name."""
+        self.own = reason
         await self._begin(
             status,
             [
                 (b"content-type", b"application/json"),
                 (b"content-length", str(len(body)).encode()),
-                *outcome_headers(self.request_id, self.outcome),
+                *own_headers(self.request_id, reason),
             ],
         )
         self.ended = True
         await self.send({"type": "http.response.body", "body": body})
+
+    async def _tell_late(self, status: int, text: str, code: str | None) -> None:
+        """Ends a stream that a heartbeat has begun with an error."""
+        await self.piece(ANSWERS[self.dialect].error_event(text, status=status, code=code))
+        await self.end()
 
     async def _begin(self, status: int, headers: Headers) -> None:
         self.begun, self.status = True, status

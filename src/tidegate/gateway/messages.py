@@ -6,6 +6,7 @@ Knows names and shapes; no sockets. Called by what answers a client and by what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from email.utils import formatdate
 
 from tidegate.engine.effects import Outcome
 from tidegate.upstream.http import Headers, hop_by_hop
@@ -71,6 +72,16 @@ def outcome_headers(request_id: str, outcome: Outcome) -> Headers:
         (b"x-tidegate-tokens-after", outcome.tokens_after),
     ]
     return [(name, str(value).encode()) for name, value in pairs if value is not None]
+
+
+def own_headers(request_id: str, reason: str = "") -> Headers:
+    """The headers of an answer that is the gateway's own: nothing was relayed, so it has no action."""
+    told = [(b"x-tidegate-reason", reason.encode())] if reason else []
+    return [
+        (b"date", formatdate(usegmt=True).encode()),
+        (b"x-tidegate-request-id", request_id.encode()),
+        *told,
+    ]
 
 
 def bypasses(headers: Mapping[str, str]) -> bool:

@@ -38,6 +38,7 @@ async def relay(
     """Relays one request. Raises `NoProvider`, `UpstreamError` and `ClientGone`."""
     client.outcome = Outcome(reason="not_a_conversation")
     provider = targets.other(where, where.dialect or spoken(arrival.plain))
+    client.provider = provider.name
     url = targets.url(where, provider, arrival.query)
     headers = with_key(forwarded(arrival.headers), provider, environ)
     read = asyncio.Event()
