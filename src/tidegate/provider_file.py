@@ -5,17 +5,20 @@ Knows fields and their limits, and answers questions of one provider; reads no f
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
 
 from tidegate.overflow.rules import RuleSpec
+from tidegate.overflow.told import ANY, Api, ModelFacts
 from tidegate.overflow.verdict import Action, Kind
 from tidegate.wire.conversation import DialectName, JsonValue
 
@@ -129,13 +132,13 @@ class SharedRules(Data):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What the provider files say of one model, in tokens; None where they don't."""
+class Question:
+    """A request to a provider's API that tells windows: `windows_from(api, answer)` reads the answer."""
 
-    window: int | None = None
-    input_limit: int | None = None
-    max_output: int | None = None
-    binds_thinking: bool = False
+    api: Api
+    method: Literal["GET", "POST"]
+    url: str
+    body: bytes = b""
 
 
 class Provider(Data):
@@ -155,6 +158,8 @@ class Provider(Data):
     """The provider refuses a request whose input and output limit together exceed the window."""
     chosen_by_model: bool = True
     """May be chosen by a model's name alone."""
+    windows_api: Literal["models", "anthropic", "props", "show"] | None = None
+    """The provider's own API that tells its models' windows: a list of models, llama.cpp's `/props`, Ollama's."""
     quirks: Quirks = Quirks()
     models: tuple[Model, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -191,9 +196,27 @@ class Provider(Data):
             return ModelFacts()
         return ModelFacts(found.window, found.input_limit, found.max_output, found.binds_thinking)
 
+    def questions(self, model_id: str, base_url: str | None = None) -> tuple[Question, ...]:
+        """What to ask the provider for a model's window, the surest answer first; nothing where it can't be asked.
+
+        `base_url` is the endpoint in use, where it is not the file's.
+        """
+        base = base_url or self.base_url
+        if not base or self.windows_api is None:
+            return ()
+        host, asked = host_root(base), self.windows_api
+        if asked == "props":
+            named = f"?model={quote(model_id, safe='')}" if model_id else ""
+            return (Question("props", "GET", f"{host}/props{named}"),)
+        if asked == "show":
+            body = json.dumps({"model": model_id}).encode()
+            return Question("ps", "GET", f"{host}/api/ps"), Question("show", "POST", f"{host}/api/show", body)
+        paged = "?limit=1000" if asked == "anthropic" else ""
+        return (Question(asked, "GET", f"{api_root(base, versioned=self.quirks.versioned)}/models{paged}"),)
+
     def lists(self, model_id: str) -> Literal["exact", "glob", None]:
         """Whether a model is in the file's table, by its very name or by a glob."""
-        if any(name in self._exact for name in _spellings(model_id)):
+        if any(name in self._exact for name in spellings(model_id)):
             return "exact"
         return "glob" if self._matching(model_id) else None
 
@@ -206,13 +229,13 @@ class Provider(Data):
         return table
 
     def _matching(self, model_id: str) -> Model | None:
-        spellings = _spellings(model_id)
-        for name in spellings:
+        names = spellings(model_id)
+        for name in names:
             if name in self._exact:
                 return self._exact[name]
         for model in self.models:
             globs = [glob for glob in model.match if "*" in glob or "[" in glob or "?" in glob]
-            if any(fnmatchcase(name, glob) for name in spellings for glob in globs):
+            if any(fnmatchcase(name, glob) for name in names for glob in globs):
                 return model
         return None
 
@@ -234,7 +257,16 @@ def host_root(base_url: str) -> str:
     return _VERSION.sub("", base_url.rstrip("/"))
 
 
-def _spellings(model_id: str) -> tuple[str, ...]:
+def told_of(told: Mapping[str, ModelFacts], model_id: str) -> ModelFacts:
+    """What was told of a model, however the answer spells its name; all None where nothing was."""
+    lowered = {name.lower(): facts for name, facts in told.items()}
+    for name in (*spellings(model_id), f"{model_id.strip().lower()}:latest", ANY):
+        if name in lowered:
+            return lowered[name]
+    return ModelFacts()
+
+
+def spellings(model_id: str) -> tuple[str, ...]:
     """The id, then without `:tag`, without its date, and without `-latest`: the ways a table may know it."""
     name = model_id.strip().lower()
     bare = name.partition(":")[0]

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -22,18 +23,20 @@ from tidegate.overflow import classify as judge
 from tidegate.overflow import raised, verdict
 from tidegate.overflow.pattern import BadRule
 from tidegate.overflow.rules import Rules, RulesFile, check
+from tidegate.overflow.told import ModelFacts, windows_from
 from tidegate.overflow.verdict import Evidence, Sent, Verdict
 from tidegate.provider_file import (
     Auth,
     Data,
     Model,
-    ModelFacts,
     Provider,
+    Question,
     Quirks,
     Refusal,
     SharedRules,
     api_root,
     host_root,
+    told_of,
 )
 
 __all__ = [
@@ -43,12 +46,16 @@ __all__ = [
     "ModelFacts",
     "Provider",
     "ProviderError",
+    "Question",
     "Quirks",
     "Refusal",
     "api_root",
     "classify",
     "host_root",
+    "litellm_facts",
     "load",
+    "told_of",
+    "windows_from",
 ]
 
 SHARED = "_shared"
@@ -162,6 +169,33 @@ def classify(
 def default() -> Catalogue:
     """The built-in providers, loaded once."""
     return load()
+
+
+@lru_cache(maxsize=1024)
+def litellm_facts(model: str, provider: str = "") -> ModelFacts:
+    """What an installed litellm says of a model, by `provider/model` or by the bare name; all None without litellm.
+
+    Its table is read as a file; litellm itself is not imported. It tells input limits only.
+    """
+    table = _litellm_table()
+    for name in (f"{provider}/{model}", model) if provider else (model,):
+        facts = told_of(table, name)
+        if facts != ModelFacts():
+            return facts
+    return ModelFacts()
+
+
+@lru_cache(maxsize=1)
+def _litellm_table() -> Mapping[str, ModelFacts]:
+    try:
+        found = find_spec("litellm")  # finds it, and imports nothing
+        where = Path(found.origin).parent if found and found.origin else None
+        return windows_from("litellm", (where / _LITELLM_TABLE).read_bytes()) if where else {}
+    except (ImportError, OSError, ValueError):
+        return {}
+
+
+_LITELLM_TABLE = "model_prices_and_context_window_backup.json"
 
 
 def _whose(known: Catalogue, name: str | None, read: raised.Raised | None, model: str) -> Provider | None:

@@ -1,0 +1,141 @@
+"""Reads what the APIs of servers and providers, and litellm's table, tell of models' windows.
+
+Knows their answers' fields; makes no request (`providers` says what to ask) and believes no size a window can't have.
+Called by the gateway and by `providers`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tidegate.overflow.window import LARGEST, SMALLEST
+from tidegate.wire.conversation import JsonObject, JsonValue
+
+Api: TypeAlias = Literal["models", "anthropic", "props", "show", "ps", "litellm"]
+"""`models`: a list of models in OpenAI's form, with whatever sizes vLLM, OpenRouter, llama.cpp, Groq, Mistral, Gemini,
+Copilot, LM Studio and others add; `anthropic`: Anthropic's list; `props`: llama.cpp's; `show` and `ps`: Ollama's;
+`litellm`: litellm's table of models."""
+
+ANY = "*"
+"""Stands for the one model that was asked about, where the answer does not name it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is said of one model, in tokens; None where nothing is."""
+
+    window: int | None = None
+    input_limit: int | None = None
+    max_output: int | None = None
+    binds_thinking: bool = False
+
+
+def windows_from(api: Api, body: bytes | str) -> dict[str, ModelFacts]:
+    """What an answer tells, by the models' names as it has them; empty where it tells nothing. Never raises.
+
+    Ollama's `show` tells the window only where the model has one of its own; else the size it was trained with, which
+    is more than the server gives it: `ps` tells that, once the model is loaded. llama.cpp's is that of one slot.
+    """
+    try:
+        answer: JsonValue = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(answer, dict | list):
+        return {}
+    told: dict[str, ModelFacts] = {}
+    for name, facts in _of_one(api, answer) if api in ("props", "show") else _of_many(api, answer):
+        if facts != ModelFacts():
+            told.setdefault(name, facts)
+    return told
+
+
+_LISTS = ("data", "models")
+_NAMES = ("id", "model", "name", "key")
+_PLACES = ((), ("meta",), ("limits",), ("capabilities", "limits"), ("model_spec",), ("top_provider",))
+"""Where an entry of a list of models keeps its sizes; the first that has one counts."""
+_WINDOW = (
+    "max_model_len", "loaded_context_length", "n_ctx", "context_length", "context_window", "contextWindow",
+    "max_context_length", "max_context_window_tokens", "contextLength", "context_size", "availableContextTokens",
+    "max_context_tokens", "n_ctx_train",
+)  # fmt: skip
+"""What is served before what was trained."""
+_INPUT = ("max_input_tokens", "max_prompt_tokens", "inputTokenLimit", "input_token_limit")
+_OUTPUT = ("max_output_tokens", "max_completion_tokens", "outputTokenLimit", "output_token_limit", "max_output_length")
+
+
+def _of_many(api: Api, answer: JsonObject | list[JsonValue]) -> Iterator[tuple[str, ModelFacts]]:
+    if api == "litellm":
+        for name, entry in answer.items() if isinstance(answer, dict) else ():
+            if isinstance(entry, dict):
+                yield name, ModelFacts(input_limit=_size(entry, _INPUT), max_output=_size(entry, _OUTPUT))
+        return
+    for entry in _entries(answer):
+        name = next((given for key in _NAMES if isinstance(given := entry.get(key), str) and given), "")
+        if not name:
+            continue
+        places = [place for path in _PLACES if (place := _within(entry, path)) is not None]
+        window, limit, output = (_first(places, names) for names in (_WINDOW, _INPUT, _OUTPUT))
+        if api == "anthropic":  # its "maximum input" is the window, input and output together
+            window, limit, output = window or limit, None, output or _size(entry, ("max_tokens",))
+        yield name.removeprefix("models/"), ModelFacts(window, limit, output)
+
+
+def _entries(answer: JsonObject | list[JsonValue]) -> Iterator[JsonObject]:
+    """The models of a list; of an answer about one model, that one."""
+    lists = [answer]
+    if isinstance(answer, dict):
+        lists = [listed for key in _LISTS if isinstance(listed := answer.get(key), list)] or [[answer]]
+    yield from (entry for listed in lists for entry in listed if isinstance(entry, dict))
+
+
+def _of_one(api: Api, answer: JsonObject | list[JsonValue]) -> Iterator[tuple[str, ModelFacts]]:
+    if not isinstance(answer, dict):
+        return
+    if api == "props":
+        settings = _within(answer, ("default_generation_settings",))
+        window = _first([settings or {}, answer], ("n_ctx",))
+    else:
+        window = _parameter(answer.get("parameters")) or _trained(answer.get("model_info"))
+    yield ANY, ModelFacts(window)
+
+
+_NUM_CTX = re.compile(r"^[ \t]{0,8}num_ctx[ \t]{1,64}(\d{1,9})[ \t]{0,8}$", re.MULTILINE)
+
+
+def _parameter(parameters: JsonValue) -> int | None:
+    found = _NUM_CTX.search(parameters[:100_000]) if isinstance(parameters, str) else None
+    return _plausible(int(found[1])) if found else None
+
+
+def _trained(info: JsonValue) -> int | None:
+    if not isinstance(info, dict):
+        return None
+    sizes = [_plausible(value) for key, value in info.items() if key.endswith(".context_length")]
+    return next((size for size in sizes if size), None)
+
+
+def _within(entry: JsonObject, path: tuple[str, ...]) -> JsonObject | None:
+    for key in path:
+        inner = entry.get(key)
+        if not isinstance(inner, dict):
+            return None
+        entry = inner
+    return entry
+
+
+def _first(places: list[JsonObject], names: tuple[str, ...]) -> int | None:
+    return next((size for place in places if (size := _size(place, names))), None)
+
+
+def _size(entry: Mapping[str, JsonValue], names: tuple[str, ...]) -> int | None:
+    return next((size for name in names if (size := _plausible(entry.get(name)))), None)
+
+
+def _plausible(value: JsonValue) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not SMALLEST <= value <= LARGEST:
+        return None
+    return int(value)
