@@ -27,6 +27,13 @@ def test_a_stated_limit_is_learned_for_its_endpoint_and_model_only() -> None:
     assert windows.limit("https://other.example/v1", MODEL) is None
 
 
+def test_the_window_that_a_refused_output_limit_states_is_learned() -> None:
+    windows = Windows()
+    refused = verdict(8_000, kind="output_limit", input_tokens=6_148, output_requested=2_000)
+    assert windows.learn(ENDPOINT, MODEL, refused, Sent(tokens=6_000, output_limit=2_000))
+    assert windows.limit(ENDPOINT, MODEL) == 8_000
+
+
 def test_an_input_limit_counts_before_the_window() -> None:
     windows = Windows()
     windows.learn(ENDPOINT, MODEL, verdict(400_000, input_limit=272_000), Sent(tokens=500_000))

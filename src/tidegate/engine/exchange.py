@@ -161,9 +161,10 @@ class _Story:
         self.sizing = self.sizing.refused(view, verdict.input_tokens)
         limits, sent = self.sizing.limits(), self.sizing.measured(view).tokens
         aim = harder(limits, sent)
-        if limits.window is None and self.compactions:
+        stated = verdict.window or verdict.input_limit
+        if self.compactions and self.request.target.window is None and stated is None:
             # Half was not enough and nothing says what is: the last try goes deep.
-            aim = sent // DEEP
+            aim = min(aim, sent // DEEP)
         smaller = yield from self._compact(view, aim, "overflow")
         if smaller is not None:
             self.action = "recovered"

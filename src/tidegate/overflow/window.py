@@ -61,13 +61,18 @@ class Windows:
     def learn(self, endpoint: str, model: str, verdict: Verdict, sent: Sent | None = None, *, now: float = 0.0) -> bool:
         """Take a limit from an overflow verdict; whether one was taken.
 
-        A stated limit is taken, where none is stated the size of what was refused: no limit can be above it. Refused:
-        other kinds, uncertain verdicts, numbers no window has, numbers at odds with what was sent, and a first report
-        of a limit below what has succeeded here (a fallback's absurd limit).
+        A stated limit is taken, where none is stated the size of what was refused: no limit can be above it. So is the
+        window that the refusal of an output limit states beside the input's size. Refused: other kinds, uncertain
+        verdicts, numbers no window has, numbers at odds with what was sent, and a first report of a limit below what
+        has succeeded here (a fallback's absurd limit).
         """
-        if verdict.kind != "overflow" or not verdict.certain:
+        if verdict.kind not in ("overflow", "output_limit") or not verdict.certain:
             return False
         known = self._get(endpoint, model)
+        if verdict.kind == "output_limit":
+            # Input and output together did not fit a window that is stated: its size all the same.
+            stated = verdict.window if verdict.input_tokens is not None else None
+            return stated is not None and _plausible(stated, verdict, sent) and self._take(known, stated, "stated", now)
         stated = verdict.input_limit or verdict.window
         if stated is not None:
             return _plausible(stated, verdict, sent) and self._take(known, stated, "stated", now)
