@@ -89,6 +89,9 @@ def newest_words(facts: Sequence[Facts]) -> tuple[int, ...]:
     newest = newest_turn(facts)
     if newest is None:
         return ()
+    item = facts[newest]
+    if not (item.calls or item.results or any(other.mentions for other in facts)):
+        return (newest,)
     partners: dict[int, set[int]] = defaultdict(set)
     for one, other in (*_pairs(facts).answers, *_runs(facts), *_mentions(facts)):
         partners[one].add(other)
