@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from tidegate.overflow.answered import judge_success, plain
 from tidegate.overflow.numbers import NONE, Numbers, Weighed, gather, near_window, weigh
 from tidegate.overflow.pattern import Pattern, first_of
 from tidegate.overflow.rules import Match, Reading, Rules, RuleSpec
@@ -16,6 +18,7 @@ from tidegate.overflow.sizes import sizes, stated_limit
 from tidegate.overflow.text import Text
 from tidegate.overflow.unwrap import Said, unwrap
 from tidegate.overflow.verdict import Action, Evidence, Kind, Refusal, Sent, Verdict
+from tidegate.wire.conversation import FinishReason, Usage
 
 ACTIONS: Mapping[Kind, Action] = {
     "overflow": "compact",
@@ -37,12 +40,12 @@ _BARE = frozenset({400, 413, 422})
 """Statuses whose empty answer is decided by what was sent."""
 _MANY_BYTES = 20_000_000
 
-_FINISHES: Mapping[str, Kind] = {
-    "model_context_window_exceeded": "truncated_output", "length": "truncated_output", "max_tokens": "truncated_output",
-    "max_output_tokens": "truncated_output", "network_error": "truncated_output", "content_filter": "filter",
-    "sensitive": "filter", "safety": "filter", "prohibited_content": "filter", "refusal": "filter", "error": "server",
+_FINISHES: Mapping[str, FinishReason] = {
+    "model_context_window_exceeded": "window", "length": "length", "max_tokens": "length",
+    "max_output_tokens": "length", "network_error": "length", "content_filter": "filter", "sensitive": "filter",
+    "safety": "filter", "prohibited_content": "filter", "refusal": "refusal", "error": "error",
 }  # fmt: skip
-"""Why an answer ended, where it is no ordinary end."""
+"""Why an answer ended, where it is no ordinary end; a connection lost upstream cuts it as a length does."""
 
 _ENDS = (". ", "! ", "? ", "; ", "\n", "。", "；", "！")
 """Of sentences."""
@@ -81,7 +84,7 @@ def _judge(refusal: Refusal, rules: Rules, sent: Sent | None) -> Verdict:
     if not said.error:
         return _of_answer(said, sent)
     if refusal.status == 401:
-        return _plain("auth", "status-401", certain=True)
+        return plain("auth", "status-401", certain=True)
     reading = Reading(Text(said.text))
     match, runner_up = _decide(said, reading, rules)
     if match is None:
@@ -237,7 +240,7 @@ def _of_status(refusal: Refusal, said: Said, text: Text, sent: Sent | None) -> V
     silent = len(text.string) < 30
     bare = status in _BARE or (status >= 500 and "bad request" in text.string)
     if bare and silent and near_window(sent):
-        return _plain("overflow", f"bare-{status}", certain=False, runner_up=_by_status(status))
+        return plain("overflow", f"bare-{status}", certain=False, runner_up=_by_status(status))
     kind = _by_status(status if status >= 400 else inner)
     if kind in ("payload_bytes", "other_4xx") and _SERVER_TYPES.intersection(said.types) and not silent:
         kind = "server" if status in (200, 413) else kind
@@ -255,27 +258,17 @@ def _of_status(refusal: Refusal, said: Said, text: Text, sent: Sent | None) -> V
 def _of_answer(said: Said, sent: Sent | None) -> Verdict:
     """No error at all: an answer that was cut, or whose input was, or nothing out of order."""
     ended = said.finish if said.finish in _FINISHES else next((c for c in said.codes if c in _FINISHES), "")
-    prompt = _usage(said, "prompt_tokens", "promptTokenCount", "prompt_eval_count") or _input(said)
-    output = _usage(said, "completion_tokens", "output_tokens", "candidatesTokenCount", "eval_count")
-    window = sent.window if sent else None
     if not said.finish and not said.usage and not ended and near_window(sent):
-        return _plain("overflow", "empty-answer", certain=False)
-    if ended == "model_context_window_exceeded" and not output:
-        return _plain("overflow", "window-exceeded-unanswered", certain=False, runner_up="truncated_output")
-    if ended == "length" and window and prompt and output == 0 and prompt >= 0.99 * window:
-        return _plain("overflow", "length-without-output", certain=False, runner_up="truncated_output")
-    if ended:
-        return _plain(_FINISHES[ended], f"finish-{ended}", certain=True)
-    if prompt and window and prompt + (output or 0) >= window:
-        return _plain("truncated_output", "usage-fills-window", certain=True)
-    if prompt and sent and sent.tokens and prompt < 0.7 * sent.tokens:
-        return _plain("truncated_output", "input-cut-in-silence", certain=False)
-    return _plain("other_4xx", "no-error", certain=False)
-
-
-def _plain(kind: Kind, rule: str, *, certain: bool, runner_up: Kind | None = None) -> Verdict:
-    action = "none" if kind == "truncated_output" else ACTIONS.get(kind, "none")
-    return Verdict(kind, action, certain=certain, evidence=Evidence(rule, "classify"), runner_up=runner_up)
+        return plain("overflow", "empty-answer", certain=False)
+    prompt = _usage(said, "prompt_tokens", "promptTokenCount", "prompt_eval_count") or _input(said) or 0
+    output = _usage(said, "completion_tokens", "output_tokens", "candidatesTokenCount", "eval_count")
+    finish = _FINISHES.get(ended)
+    judged = judge_success(
+        finish, Usage(prompt, output or 0), sent=sent, answered=output is None and finish != "window"
+    )
+    if judged is None:
+        return plain("other_4xx", "no-error", certain=False)
+    return replace(judged, evidence=replace(judged.evidence, matched=ended))
 
 
 def _by_status(status: int) -> Kind:

@@ -233,7 +233,7 @@ def _uses(name: str) -> int:
         | _TEXT * (name in _TEXT_KEYS)
         | _WRAP * bool(_WRAPPER.search(name))
         | _ERROR * ("err" in name or "exception" in name)
-        | _USAGE * (name in ("usage", "usagemetadata"))
+        | _USAGE * (name in ("usage", "usagemetadata", "prompt_eval_count", "eval_count"))
         | _COUNT * bool(_COUNT_KEY.search(name))
         | _FINISH * (name in _FINISH_KEYS)
         | _PARAM * (name == "param")
@@ -260,6 +260,8 @@ def _read_number(name: str, uses: int, value: float, said: Said) -> None:
         said.error = True
     if uses & _CODE or name == "status":
         _read_code(number, said)
+    elif uses & _USAGE:
+        said.usage[name] = number
     elif uses & _COUNT:
         said.numbers.setdefault(name, number)
 
