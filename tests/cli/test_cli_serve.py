@@ -16,6 +16,9 @@ from click.testing import CliRunner, Result
 
 from tidegate.cli import main
 from tidegate.cli.demo.gateway_process import MEMORY_ONLY, GatewayDown, gateway
+from tidegate.cli.serve_command import announcement
+from tidegate.config import load
+from tidegate.gateway.catalogue import catalogue
 
 
 def invoke(*arguments: str, **environ: str) -> Result:
@@ -92,7 +95,12 @@ def test_port_in_use_names_it_and_what_to_do(tmp_path: Path) -> None:
         (["--upstream", "example.com"], {}, ["upstream", "--upstream", "http"]),
         ([], {"TIDEGATE_SERVER__PORT": "many"}, ["server.port", "TIDEGATE_SERVER__PORT", "many"]),
         ([], {"TIDEGATE_STORE__KIN": "memory"}, ["TIDEGATE_STORE__KIN", "TIDEGATE_STORE__KIND"]),
-        ([], {"TIDEGATE_STORE__KEY": "short", "TIDEGATE_STORE__KIND": "memory"}, ["at least 32"]),
+        (
+            [],
+            {"TIDEGATE_STORE__KEY": "short", "TIDEGATE_STORE__KIND": "memory"},
+            ["store.key: ", "(given in TIDEGATE_STORE__KEY)", "at least 32"],
+        ),
+        (["--upstream", "http://ada:secret@localhost"], {}, ["upstream.url", "user name", "--upstream"]),
         (["--config", "no-such-file.toml"], {}, ["no-such-file.toml"]),
     ],
 )
@@ -112,7 +120,10 @@ def test_wrong_settings_end_with_2_and_say_which(
         ("[server]\nport = 70000\n", ["server.port", "70000", "65535"]),
         ("[compaction]\nthreshhold_percent = 80\n", ["threshhold_percent", "threshold_percent"]),
         ("[server\n", ["not TOML"]),
-        ('[providers.work]\nbase_url = "ftp://example.com"\n', ["work", "base_url"]),
+        ('[providers.work]\nbase_url = "ftp://example.com"\n', ["providers.work.base_url", "mine.toml"]),
+        ('[providers.half]\nauth.env = "KEY"\n', ["providers.half.base_url is missing", "mine.toml"]),
+        ('[providers.groq]\nauth.evn = "KEY"\n', ["providers.groq.auth.evn: unknown key", "env", "mine.toml"]),
+        ("[providers.openai]\ndialects = 5\n", ["providers.openai.dialects: ", "mine.toml"]),
     ],
 )
 def test_wrong_file_ends_with_2_and_names_key_and_file(text: str, named: list[str], tmp_path: Path) -> None:
@@ -124,6 +135,39 @@ def test_wrong_file_ends_with_2_and_names_key_and_file(text: str, named: list[st
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit)
     assert [word for word in named if word not in result.output] == []
+
+
+def test_what_lies_over_a_built_in_provider_needs_no_base_url(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[providers.openai]\nauth.env = "MY_KEY"\n[providers.generic]\nauth.env = "MY_KEY"\n')
+    known = catalogue(load(file, {}, {}))
+    assert known.get("openai").auth.env == known.get("generic").auth.env == "MY_KEY"
+
+
+def test_a_host_that_is_none_asks_for_another_host(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(MEMORY_ONLY)
+    result = invoke("--host", "no-such-host.invalid", "--port", "0", "--config", str(tmp_path / "settings.toml"))
+    assert result.exit_code == 1
+    assert "no-such-host.invalid" in result.output
+    assert "Choose another with --host" in result.output
+
+
+def test_announces_where_clients_go_and_what_it_goes_by() -> None:
+    plain = announcement("http://127.0.0.1:8484", None, None)
+    assert "No settings file." in plain
+    assert "OPENAI_BASE_URL=http://127.0.0.1:8484/v1\n" in plain
+    assert "/PROVIDER/v1" in plain
+    single = announcement("http://127.0.0.1:8484", Path("/etc/tidegate.toml"), "http://127.0.0.1:9484")
+    assert "Settings from /etc/tidegate.toml.\nEverything goes to http://127.0.0.1:9484.\n" in single
+    assert "PROVIDER" not in single
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_announces_an_address_that_clients_can_have(host: str) -> None:
+    said = announcement(f"http://{host}:8484", None, None)
+    assert host not in said
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8484\n" in said
+    assert "From other machines" in said
 
 
 def test_gateway_process_reaches_nothing_of_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,10 @@ VALUES = [
     ("[server]\nlog_level = 'loud'", "server.log_level: 'loud' is not allowed; allowed: debug, info, warning or error"),
     ("[server]\nbody_limit_bytes = '9 apples'", 'allowed: bytes, or a text as "64 MiB"'),
     ("[server]\nbody_limit_bytes = 0", "server.body_limit_bytes: 0 is not allowed"),
-    ("[upstream]\nurl = 'ftp://x'", "upstream.url: 'ftp://x' is not allowed; allowed: an http:// or https:// URL"),
+    (
+        "[upstream]\nurl = 'ftp://x'",
+        "upstream.url: 'ftp://x' is not allowed: it does not begin with http:// or https://",
+    ),
     ("[upstream]\nurl = 'http://'", "upstream.url: 'http://' is not allowed"),
     ("[upstream]\nurl = 'http://x:999999'", "upstream.url: 'http://x:999999' is not allowed"),
     ("[upstream]\nurl = 'http://x/v1?key=1'", "upstream.url: 'http://x/v1?key=1' is not allowed"),
@@ -87,6 +90,50 @@ def test_every_wrong_value_has_its_line(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in message.splitlines()] == ["server.port", "stream.hold_bytes", "store.kind"]
 
 
+BASE_URLS = [
+    ("http://ada:secret@host", "a user name or a password"),
+    ("http://ada@host", "a user name or a password"),
+    ("https://host/v1?api-version=1", "a query or a fragment"),
+    ("https://host/v1/chat/completions", "leave /chat/completions out"),
+    ("https://host/v1/messages/", "leave /messages out"),
+    ("https://host/v1/messages/count_tokens", "leave /messages/count_tokens out"),
+    ("https://host/responses", "leave /responses out"),
+    ("host:8080", "does not begin with http://"),
+    ("http://[::1", "it is no URL"),
+    ("http://host:port", "it is no URL"),
+]
+
+
+@pytest.mark.parametrize(("url", "why"), BASE_URLS)
+def test_a_base_url_that_can_be_none_says_why(tmp_path: Path, url: str, why: str) -> None:
+    provider = f'[providers.work]\nbase_url = "{url}"\n'
+    for text, key in ((f'[upstream]\nurl = "{url}"\n', "upstream.url"), (provider, "providers.work.base_url")):
+        message = refused(tmp_path, text)
+        assert message.startswith(f"{key}: ")
+        assert why in message
+        assert message.endswith("(given in FILE)")
+        assert "secret" not in message
+
+
+def test_a_base_url_of_one_api_is_looked_at_too(tmp_path: Path) -> None:
+    text = '[providers.work.base_urls]\nmessages = "http://ada:x@host"\n'
+    assert refused(tmp_path, text).startswith("providers.work.base_urls.messages: the value is not allowed: ")
+    message = refused(tmp_path, "", {"TIDEGATE_PROVIDERS__WORK__BASE_URL": "http://h/v1/responses"})
+    assert message.endswith("(given in TIDEGATE_PROVIDERS__WORK__BASE_URL)")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h", "http://h/", "http://h/v1", "http://[::1]:80/api/paas/v4", "https://h/messages-api"]
+)
+def test_a_base_url(tmp_path: Path, url: str) -> None:
+    assert load(None, {"upstream": url}, {"TIDEGATE_CONFIG": ""}).upstream.url == url.rstrip("/")
+
+
+def test_a_file_that_is_not_there_is_told_with_the_variable_that_named_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^TIDEGATE_CONFIG: .*gone\.toml: there is no such file$"):
+        load(None, {}, {"TIDEGATE_CONFIG": str(tmp_path / "gone.toml")})
+
+
 UNKNOWN = [
     (
         "[compaction]\ntreshold_percent = 5",
@@ -117,7 +164,9 @@ VARIABLES = [
     ("TIDEGATE_COMPACTION__TRESHOLD_PERCENT", "did you mean TIDEGATE_COMPACTION__THRESHOLD_PERCENT?"),
     ("TIDEGATE_COMPACTION_TRESHOLD_PERCENT", "did you mean TIDEGATE_COMPACTION__THRESHOLD_PERCENT?"),
     ("TIDEGATE_STORE__KEYFILE", "did you mean TIDEGATE_STORE__KEY_FILE?"),
-    ("TIDEGATE_PROT", "allowed: server,"),
+    ("TIDEGATE_PROT", "did you mean TIDEGATE_PORT?"),
+    ("TIDEGATE_UPSTRAEM", "did you mean TIDEGATE_UPSTREAM?"),
+    ("TIDEGATE_CONFG", "did you mean TIDEGATE_CONFIG?"),
     ("TIDEGATE_MODELS__M__WINDOWS", "did you mean TIDEGATE_MODELS__M__WINDOW?"),
     ("TIDEGATE_MODELS__WINDOW", "allowed: models.NAME with window, input_limit, max_output"),
     ("TIDEGATE_PROVIDERS__OPENAI", "allowed: "),

@@ -20,6 +20,7 @@ from rawserver import HOLD, RawServer, chunks, raw_server, stream_head
 from running import running
 
 from tidegate import __version__
+from tidegate.gateway.conversations import Seldom
 from tidegate.simulator import SimulatorSettings
 
 CONTENT = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
@@ -67,7 +68,7 @@ class Process:
 
 
 @contextmanager
-def process(folder: Path, **environ: str) -> Iterator[Process]:
+def process(folder: Path, ready: str = "/readyz", **environ: str) -> Iterator[Process]:
     with raw_server() as upstream:
         command = [sys.executable, "-m", "tidegate", "serve", "--port", "0", "--upstream", upstream.url]
         env = {**os.environ, "TIDEGATE_STORE__KIND": "memory", "PYTHONUNBUFFERED": "1", **environ}
@@ -81,7 +82,7 @@ def process(folder: Path, **environ: str) -> Iterator[Process]:
             base = found[0]
             while True:
                 try:
-                    assert call(base, "GET", "/readyz").status == 200
+                    assert call(base, "GET", ready).status == 200
                     break
                 except ConnectionError:
                     time.sleep(0.02)
@@ -162,3 +163,32 @@ def test_a_process_logs_one_line_a_request_and_no_key(tmp_path):
     assert len(lines) == 2
     assert re.search(r" [0-9a-f]{16} POST /v1/chat/completions 200 relayed \(\w+\) generic shop-model ", lines[0])
     assert "sk-secret" not in err
+
+
+def test_a_store_that_cannot_be_used_is_told_once_at_the_start_and_once_a_minute(tmp_path):
+    blocked = tmp_path / "store.db"
+    blocked.write_text("no database" * 1000)
+    where = {"TIDEGATE_STORE__PATH": str(blocked), "TIDEGATE_STORE__KEY_FILE": str(tmp_path / "key")}
+    with process(tmp_path, TIDEGATE_STORE__KIND="sqlite", ready="/livez", **where) as running:
+        for number in range(3):
+            assert post(running.base, PATHS["chat"], body("chat", f"hello {number}")).status == 200
+        running.stop()
+        _, err = running.ended()
+    assert err.count("summaries can't be stored; compacting goes on without memory") == 1
+    assert err.count("fault where=store") == 1
+
+
+def test_a_store_that_works_is_not_spoken_of(tmp_path):
+    where = {"TIDEGATE_STORE__PATH": str(tmp_path / "store.db"), "TIDEGATE_STORE__KEY_FILE": str(tmp_path / "key")}
+    with process(tmp_path, TIDEGATE_STORE__KIND="sqlite", **where) as running:
+        running.stop()
+        _, err = running.ended()
+    assert "store" not in err
+
+
+def test_what_is_worth_saying_once_a_minute_is_said_again_after_it():
+    now = 100.0
+    faults = Seldom(60, lambda: now)
+    assert [faults.due(), faults.due()] == [True, False]
+    now += 60
+    assert [faults.due(), faults.due()] == [True, False]

@@ -13,7 +13,8 @@ import click
 
 from tidegate import config
 from tidegate.cli.misconfigured import Misconfigured
-from tidegate.providers import Catalogue, Provider, ProviderError, load
+from tidegate.gateway.catalogue import catalogue as known_providers
+from tidegate.providers import Catalogue, Provider, ProviderError
 
 ALL = 3
 """APIs that there are."""
@@ -52,8 +53,7 @@ def catalogue(ctx: click.Context, config_file: Path | None = None) -> Catalogue:
     if given is not None:
         return given
     try:
-        settings = config.load(config_file, {}, os.environ)
-        return load(config.own_providers(), overrides=settings.providers)
+        return known_providers(config.load(config_file, {}, os.environ))
     except (config.ConfigError, ProviderError) as error:
         raise Misconfigured(str(error)) from None
 

@@ -52,7 +52,8 @@ def run_gateway(flags: Mapping[str, object], config_file: Path | None = None) ->
     from tidegate.gateway.server import CannotListen, CannotServe, run
 
     try:
-        run(load(config_file, flags, os.environ), announce)
+        settings = load(config_file, flags, os.environ)
+        run(settings, lambda url: click.echo(announcement(url, settings.file, settings.upstream.url)))
     except CannotListen as error:
         raise click.ClickException(str(error)) from None
     except (ConfigError, CannotServe) as error:
@@ -61,13 +62,27 @@ def run_gateway(flags: Mapping[str, object], config_file: Path | None = None) ->
         click.echo("Stopped.", err=True)
 
 
-def announce(url: str) -> None:
-    """Tells people where to point their clients."""
-    click.echo(
-        f"""
-Point clients at it; their own keys pass through:
-  openai SDK, Codex and what speaks OpenAI's APIs   OPENAI_BASE_URL={url}/v1
-  anthropic SDK, Claude Code                        ANTHROPIC_BASE_URL={url}
-  a provider of your choice                         {url}/PROVIDER/v1   (names: tidegate providers)
-Stop it with Ctrl-C.""",
-    )
+def announcement(url: str, file: Path | None, upstream: str | None) -> str:
+    """What people need to know: where to point their clients, and what the gateway goes by.
+
+    `url` is the address bound. `file` is the settings file, `upstream` where everything goes, where there is such.
+    """
+    scheme, _, address = url.partition("://")
+    host, _, port = address.rpartition(":")
+    everywhere = host in ("0.0.0.0", "[::]")  # noqa: S104 - recognised, not bound
+    here = f"{scheme}://127.0.0.1:{port}" if everywhere else url
+    lines = [f"Settings from {file}." if file else "No settings file."]
+    if upstream:
+        lines.append(f"Everything goes to {upstream}.")
+    lines += [
+        "Point clients at it; their own keys pass through:",
+        f"  openai SDK, Codex and what speaks OpenAI's APIs   OPENAI_BASE_URL={here}/v1",
+        f"  anthropic SDK, Claude Code                        ANTHROPIC_BASE_URL={here}",
+    ]
+    if not upstream:
+        lines.append(
+            f"  a provider of your choice                         {here}/PROVIDER/v1   (names: tidegate providers)"
+        )
+    if everywhere:
+        lines.append("From other machines, put this one's name or address in place of 127.0.0.1.")
+    return "\n" + "\n".join([*lines, "Stop it with Ctrl-C."])

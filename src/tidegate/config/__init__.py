@@ -14,9 +14,11 @@ import platformdirs
 from pydantic import ValidationError
 
 from tidegate.config.allowed import allowed, is_secret
+from tidegate.config.base_url import problem
 from tidegate.config.layers import CONFIG_VARIABLE, ConfigError, Given, Key, from_environ, from_file, from_flags
 from tidegate.config.reference import reference
 from tidegate.config.settings import (
+    EXPLAINED,
     KEYS,
     CompactionSettings,
     ModelSettings,
@@ -78,15 +80,20 @@ def load(
     """
     environ = os.environ if environ is None else environ
     path = find_file(config_file, environ)
+    if path is not None and config_file is None and environ.get(CONFIG_VARIABLE, "").strip() and not path.is_file():
+        raise ConfigError(f"{CONFIG_VARIABLE}: {path}: there is no such file")
     given: dict[Key, Given] = {}
     for layer in (from_file(path, environ) if path else (), from_environ(environ), from_flags(flags or {})):
         for item in layer:
             _put(given, item)
+    if wrong := _wrong_base_urls(given):
+        raise ConfigError("\n".join(wrong))
     try:
         settings = Settings.model_validate(_tree(given.values()))
     except ValidationError as exc:
         raise ConfigError("\n".join(_explained(exc, given))) from None
     settings._origins.update({".".join(key): item.origin for key, item in given.items()})
+    settings._file = path
     return settings
 
 
@@ -117,16 +124,33 @@ def _explained(exc: ValidationError, given: Mapping[Key, Given]) -> list[str]:
         key = item.key if item else place
         field = ModelSettings.model_fields.get(key[-1]) if key[0] == "models" else KEYS.get((key[0], key[-1]))
         line = f"{'.'.join(key)}: {_shown(item, field)} is not allowed"
+        if error["type"] == EXPLAINED:
+            line += f": {error['msg']}"
         if field is not None:
             line += f"; allowed: {allowed(field)}"
         lines[key] = line + (f" (given in {item.origin})" if item else "")
     return list(lines.values())
 
 
+def _wrong_base_urls(given: Mapping[Key, Given]) -> list[str]:
+    """Providers' base URLs that no provider can have. The rest of their tables `tidegate.providers` looks at."""
+    lines = []
+    for key, item in given.items():
+        if key[0] == "providers" and key[2:3] in (("base_url",), ("base_urls",)):
+            why = problem(item.value) if isinstance(item.value, str) else ""
+            if why:
+                lines.append(f"{'.'.join(key)}: {_quoted(item)} is not allowed: {why} (given in {item.origin})")
+    return lines
+
+
 def _shown(item: Given | None, field: Any) -> str:
     """The value as it was written, but for secrets and what may hold one."""
     if item is None or field is None or is_secret(field):
         return "the value"
+    return _quoted(item)
+
+
+def _quoted(item: Given) -> str:
     text = repr(item.written)
     if "@" in text or len(text) > _LONGEST_SHOWN:
         return "the value"

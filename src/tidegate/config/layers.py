@@ -185,6 +185,8 @@ def _key_of_variable(name: str) -> tuple[int, Key]:
     for section, key_name in KEYS:
         if rest.lower() == f"{section}_{key_name}":
             return 1, (section, key_name)
+    if near := get_close_matches(rest.lower(), (*SHORT, "config"), 1, cutoff=0.75):
+        raise ConfigError(f"unknown variable {name}; did you mean {PREFIX}{near[0].upper()}?")
     return _unknown(tuple(rest.lower().split("_", 1)), name, spelled=variable)
 
 

@@ -52,7 +52,14 @@ base_url = "https://llm.example.com/v1"
 auth.env = "WORK_LLM_KEY"
 ```
 
-In a variable: `TIDEGATE_PROVIDERS__WORK__BASE_URL`; a list or a number is written as JSON.
+In a variable: `TIDEGATE_PROVIDERS__WORK__BASE_URL`; a list or a number is written as JSON. A new provider needs its
+`base_url`. That of `--upstream` is called `generic`: `auth.env` under `[providers.generic]` gives it a key for clients
+that send none.
+
+Whole provider files of your own, one `NAME.toml` each, lie in `providers/` in the user's configuration folder:
+`~/.config/tidegate/providers/` on Linux, `~/Library/Application Support/tidegate/providers/` on macOS. They say what
+these tables may say, models and refusals included (see `providers/` in the project), and lie between the built-in ones
+and the tables: a file named as a built-in one is laid over it.
 """
 
 

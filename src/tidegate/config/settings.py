@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -24,6 +23,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from tidegate.config.base_url import problem
 
 _MIB: Final = 1024 * 1024
 _UNITS: Final = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9} | {
@@ -32,6 +34,10 @@ _UNITS: Final = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, 
     "gib": 1024 * _MIB,
 }
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+EXPLAINED: Final = "explained"
+"""Type of an error whose text is meant for people."""
 
 
 class Allowed(str):
@@ -64,10 +70,8 @@ def _listed(value: object) -> object:
 
 
 def _url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("no base URL")
-    _ = parts.port  # raises ValueError where it is no port
+    if why := problem(value):
+        raise PydanticCustomError(EXPLAINED, "{why}", {"why": why})
     return value.rstrip("/")
 
 
@@ -83,7 +87,11 @@ Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
 Percent = Annotated[float, BeforeValidator(_no_truth), Field(ge=1, le=100)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1), Allowed('bytes, or a text as "64 MiB"')]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Allowed("a list of texts (in a variable: a,b)")]
-Url = Annotated[str, AfterValidator(_url), Allowed("an http:// or https:// URL without query, with or without /v1")]
+Url = Annotated[
+    str,
+    AfterValidator(_url),
+    Allowed("an http:// or https:// URL without user, query or endpoint, with or without /v1"),
+]
 AnyPath = Annotated[Path, BeforeValidator(_filled)]
 
 
@@ -237,11 +245,26 @@ class Settings(Section):
     providers: Mapping[str, Mapping[str, Any]] = {}
     """Tables laid over the provider files of the same name; `tidegate.providers` validates them."""
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _file: Path | None = PrivateAttr(None)
+
+    @property
+    def file(self) -> Path | None:
+        """The file that was read, None where there was none."""
+        return self._file
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was set, allowed, and yet can't be meant; to be shown at the start."""
         return self.compaction._warnings
+
+    def provider_origin(self, name: str, key: str = "") -> str:
+        """Where a provider's field was given, or any of its fields; empty where none was."""
+        table = f"providers.{name}"
+        parts = [table, *key.split(".")] if key else [table]
+        for length in range(len(parts), 0, -1):
+            if place := self._origins.get(".".join(parts[:length])):
+                return place
+        return next((place for known, place in self._origins.items() if known.startswith(f"{table}.")), "")
 
     def origin(self, key: str) -> str:
         """Where the value of a dotted key came from: a file, a variable, a flag, or "default".

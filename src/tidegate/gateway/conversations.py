@@ -6,6 +6,7 @@ Knows what an exchange needs; the decisions are the engine's. Called by the app.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -64,6 +65,7 @@ class Conversations:
         self.body_limit = settings.server.body_limit_bytes
         self.tenants = Tenants(kit.hasher)
         self.flights = Flights()
+        self.store_faults = Seldom(60)
         stream = settings.stream
         self.pace = Pace(
             stream.heartbeat_after_seconds,
@@ -79,7 +81,8 @@ class Conversations:
         body = await whole_body(arrival, receive, self.body_limit)
 
         def notify(notice: Notify) -> None:
-            tell(arrival, notice)
+            of_the_store = notice.event == "fault" and notice.detail.get("where") == "store"
+            tell(arrival, notice, quietly=of_the_store and not self.store_faults.due())
 
         reading = self._read(arrival, where, dialect, body, notify)
         provider = reading.choice.provider
@@ -180,9 +183,26 @@ def fault(where: str, error: BaseException) -> Notify:
     return Notify("fault", {"where": where, "error": type(error).__name__})
 
 
-def tell(arrival: Arrival, notice: Notify) -> None:
-    """Writes a notice to the log."""
-    level = logging.WARNING if notice.event == "fault" else logging.DEBUG
+@dataclass(slots=True)
+class Seldom:
+    """What is worth saying once in so many seconds, however often it happens."""
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    next_time: float = 0.0
+
+    def due(self) -> bool:
+        """Whether it is time to say it; it counts as said then."""
+        now = self.clock()
+        if now < self.next_time:
+            return False
+        self.next_time = now + self.seconds
+        return True
+
+
+def tell(arrival: Arrival, notice: Notify, *, quietly: bool = False) -> None:
+    """Writes a notice to the log; a fault as a warning, unless it is to be told `quietly`."""
+    level = logging.WARNING if notice.event == "fault" and not quietly else logging.DEBUG
     if steps.isEnabledFor(level):
         detail = " ".join(f"{key}={value}" for key, value in notice.detail.items())
         steps.log(level, "%s %s %s", arrival.id, notice.event, detail)

@@ -5,6 +5,7 @@ Knows which parts there are; called by the command line and by tests.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -19,7 +20,7 @@ from pathlib import Path
 import uvicorn
 
 from tidegate.compactors.summary import Options, default_options
-from tidegate.config import Settings, own_providers
+from tidegate.config import Settings
 from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
@@ -27,12 +28,13 @@ from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
 from tidegate.engine.request import Kit, Target
 from tidegate.gateway.app import App
+from tidegate.gateway.catalogue import catalogue as known_providers
 from tidegate.gateway.guard import is_loopback
 from tidegate.overflow.classify import classify
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
-from tidegate.providers import Catalogue, ProviderError, load
-from tidegate.store import Keys, default_key_file, default_path, load_or_create, open_store
+from tidegate.providers import Catalogue, ProviderError
+from tidegate.store import Keys, SqliteStore, default_key_file, default_path, load_or_create, open_store
 from tidegate.upstream.http import Timeouts
 from tidegate.upstream.pool import Pool
 from tidegate.upstream.proxy import from_environ
@@ -53,7 +55,7 @@ def build(settings: Settings, environ: Mapping[str, str] | None = None) -> App:
     """The application with everything it needs. Raises `CannotServe` where a part can't be made as it was asked for."""
     environ = os.environ if environ is None else environ
     try:
-        catalogue = load(own_providers(), overrides=settings.providers)
+        catalogue = known_providers(settings)
         _check_defaults(settings, catalogue)
         keys = _keys(settings)
         kit = make_kit(settings, catalogue, keys)
@@ -96,6 +98,8 @@ def run(settings: Settings, announce: Callable[[str], None] | None = None) -> No
     server, bound, address = _server(settings)
     if not is_loopback(settings.server.host):
         log.warning("bound to %s: anyone who reaches this address can use the gateway's keys", settings.server.host)
+    assert isinstance(server.config.app, App)
+    _try_store(server.config.app.store)
     print(f"Tidegate listening on {address}", flush=True)
     if announce is not None:
         announce(address)
@@ -159,7 +163,22 @@ def _keys(settings: Settings) -> Keys:
     given = store.key.get_secret_value() if store.key is not None else None
     if given is None and store.kind != "sqlite":
         return Keys.random()  # nothing outlives the process, so no key needs to
-    return load_or_create(store.key_file or default_key_file(), given)
+    try:
+        return load_or_create(store.key_file or default_key_file(), given)
+    except StoreError as error:
+        if given is None:
+            raise
+        what = str(error).rpartition("configuration: ")[2]
+        raise StoreError(f"store.key: {what} (given in {settings.origin('store.key')})") from None
+
+
+def _try_store(store: Store) -> None:
+    """Says so, once, where the store can't be used."""
+    try:
+        if isinstance(store, SqliteStore):
+            store.check()
+    except StoreError as error:
+        log.warning("%s: summaries can't be stored; compacting goes on without memory", error)
 
 
 def _store(settings: Settings, keys: Keys) -> Store:
@@ -226,7 +245,9 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise CannotListen(f"Can't listen on {host}:{port}: {error.strerror}. Choose another with --port.") from error
+        # No such name, or no address of this machine: another port would not help.
+        option = "--host" if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL else "--port"
+        raise CannotListen(f"Can't listen on {host}:{port}: {error.strerror}. Choose another with {option}.") from error
     bound.listen(2048)
     bound.setblocking(False)
     return bound
