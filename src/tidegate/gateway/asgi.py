@@ -5,18 +5,22 @@ Knows ASGI's send and the dialects' heartbeats and error events; decides nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.drive.answer import HeldAnswer
 from tidegate.engine.effects import Head, Outcome, UpstreamError
 from tidegate.gateway.arrival import Send
 from tidegate.gateway.messages import outcome_headers, own_headers, refusal_text, returned
+from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
 from tidegate.wire import ANSWERS
 from tidegate.wire.conversation import DialectName
 
 NO_STREAM = "The provider did not answer with a stream, though one was asked for and has begun."
+
+DECODED_LIMIT = 64 << 20
+"""Bytes of an answer that an upstream compressed although it was asked not to."""
 
 
 class CutShort(Exception):
@@ -76,6 +80,8 @@ class AsgiClient:
         elif not answer.streamed:
             await self.fail(502, NO_STREAM, "no_stream")
             return True
+        elif answer.encoding not in ("", "identity"):
+            pieces = _decoded(pieces, answer.encoding)
         try:
             async for piece in pieces:
                 await self.piece(piece)
@@ -135,3 +141,13 @@ class AsgiClient:
     async def _begin(self, status: int, headers: Headers) -> None:
         self.begun, self.status = True, status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def _decoded(pieces: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """A compressed stream in plain, all at once, since a heartbeat has begun a plain one. Raises `UpstreamError`
+    where it can't be read."""
+    body = b"".join([piece async for piece in pieces])
+    try:
+        yield decode_body(body, encoding, DECODED_LIMIT)
+    except (BodyTooLarge, BodyUnreadable) as error:
+        raise UpstreamError("The upstream's answer is compressed in a way that can't be read.") from error
