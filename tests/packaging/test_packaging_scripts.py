@@ -121,10 +121,9 @@ def test_tests_installation_serves_the_demo_too(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "pytest -m not real and not slow -n 2"),
-        (("default", "-x"), "pytest -m not real and not slow -n 2 -x"),
-        (("tests/wire",), "pytest -m not real and not slow -n 2 tests/wire"),
-        (("slow",), "pytest -m slow -n 2"),
+        ((), "pytest -m not real -n 2"),
+        (("default", "-x"), "pytest -m not real -n 2 -x"),
+        (("tests/wire",), "pytest -m not real -n 2 tests/wire"),
         (("real",), "pytest -m real"),
         (("all", "-q"), "pytest -m  -q"),
     ],
@@ -133,7 +132,7 @@ def test_groups_of_tests(project: Path, arguments: tuple[str, ...], expected: st
     assert run(project, "scripts/test", *arguments)[1][-1] == expected
 
 
-@pytest.mark.parametrize(("group", "wanted"), [("real", True), ("all", True), ("slow", False), ("default", False)])
+@pytest.mark.parametrize(("group", "wanted"), [("real", True), ("all", True), ("default", False)])
 def test_only_groups_with_the_real_model_install_it(project: Path, group: str, wanted: bool) -> None:
     assert any("requirements-real.txt" in call for call in run(project, "scripts/test", group)[1]) is wanted
 
@@ -141,7 +140,7 @@ def test_only_groups_with_the_real_model_install_it(project: Path, group: str, w
 def test_unknown_group_is_refused_before_anything_is_installed(project: Path) -> None:
     status, calls, said = run(project, "scripts/test", "nonsense")
     assert (status, calls) == (2, [])
-    assert "choose default, slow, real or all" in said
+    assert "choose default, real or all" in said
 
 
 def test_missing_python_is_explained(project: Path) -> None:
