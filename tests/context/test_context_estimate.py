@@ -84,17 +84,17 @@ def test_more_text_never_counts_less(start: str, run: int, end: str) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        (WORDS * 100_000, 0.1),
-        (("A" * 511 + ".") * 8_000, 0.2),
-        (("A" * 513 + ".") * 8_000, 0.2),
-        ("潮汐 " * 500_000, 0.1),
+        (WORDS * 100_000, 0.5),
+        (("A" * 511 + ".") * 8_000, 1.0),
+        (("A" * 513 + ".") * 8_000, 1.0),
+        ("潮汐 " * 500_000, 0.5),
     ],
     ids=["words", "runs just too short", "runs just long enough", "Han"],
 )
 def test_four_megabytes_are_sized_at_once_whatever_is_in_them(text: str, seconds: float) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()  # whatever else the machine does meanwhile
     text_tokens(text)
-    assert time.perf_counter() - begun < seconds
+    assert time.process_time() - begun < seconds
 
 
 # -- media and requests -----------------------------------------------------------------------------------

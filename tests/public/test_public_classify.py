@@ -288,8 +288,8 @@ def test_a_provider_nobody_knows_has_the_rules_for_any() -> None:
 
 def test_importing_tidegate_brings_nothing_along() -> None:
     code = (
-        "import sys, time; began = time.perf_counter(); import tidegate; spent = time.perf_counter() - began; "
-        "print(spent < 0.15, sorted({'pydantic', 'openai', 'anthropic', 'uvicorn', 'httpx', 'httpx2', 'click', "
+        "import sys, time; began = time.process_time(); import tidegate; spent = time.process_time() - began; "
+        "print(spent < 0.3, sorted({'pydantic', 'openai', 'anthropic', 'uvicorn', 'httpx', 'httpx2', 'click', "
         "'msgspec'} & set(sys.modules)))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
