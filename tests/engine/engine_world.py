@@ -398,7 +398,7 @@ def keeps(talk: Talk, sent: bytes, to: Target) -> None:
     for name, value in before.fields.items():
         if name != before.items_key and not (name == "thinking" and to.binds_thinking):
             assert after.fields[name] == value, "fields keep their bytes"
-    lead = len(talk.lead)
+    lead = before.lead
     assert [item.raw for item in after.items[:lead]] == [item.raw for item in before.items[:lead]]
     old = [item.raw for item in before.items[lead:]]
     new = [item.raw for item in after.items[lead:]]
