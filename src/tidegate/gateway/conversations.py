@@ -68,10 +68,10 @@ class Conversations:
         self.store_faults = Seldom(60)
         stream = settings.stream
         self.pace = Pace(
-            stream.heartbeat_after_seconds,
-            stream.heartbeat_every_seconds,
-            stream.hold_seconds,
-            stream.hold_bytes,
+            heartbeat_after=stream.heartbeat_after_seconds,
+            heartbeat_every=stream.heartbeat_every_seconds,
+            hold_seconds=stream.hold_seconds,
+            hold_bytes=stream.hold_bytes,
         )
 
     async def answer(
