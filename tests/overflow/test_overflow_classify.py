@@ -200,6 +200,37 @@ def test_near_twins_separate(text: str, kind: str) -> None:
     assert judge(400, error(text)).kind == kind
 
 
+SAME_CODE: list[tuple[int, str, str, str, str]] = [
+    # Copilot
+    (400, "invalid_request_body", "", "prompt token count of 391491 exceeds the limit of 128000", "overflow"),
+    (400, "invalid_request_body", "", "Invalid 'max_output_tokens': integer below minimum value.", "other_4xx"),
+    (400, "model_max_prompt_tokens_exceeded", "", "no", "overflow"),
+    (400, "integer_below_min_value", "", "no", "other_4xx"),
+    # Mistral
+    (400, "3051", "invalid_request_message_order", "Prompt contains 170397 tokens, too large for model", "overflow"),
+    (400, "3051", "invalid_request_invalid_args", "Image input is not enabled for this model", "media_limit"),
+    (400, "3051", "invalid_request_message_order", "Expected last role User or Tool", "other_4xx"),
+    # MiniMax
+    (400, "", "bad_request_error", "invalid params, context window exceeds limit (2013)", "overflow"),
+    (400, "", "bad_request_error", "invalid params, media exceeds size limit: max 10485760 (2013)", "media_limit"),
+    (400, "", "bad_request_error", "invalid params, tool result's tool id not found (2013)", "other_4xx"),
+    # Groq and GitHub Models
+    (413, "rate_limit_exceeded", "tokens", "Request too large: tokens per minute: Limit 8, Requested 9", "rate_limit"),
+    (413, "tokens_limit_reached", "", "Request body too large for gpt-4o model. Max size: 8000 tokens.", "overflow"),
+    # Bedrock
+    (400, "", "ValidationException", "Input is too long for requested model.", "overflow"),
+    (400, "", "ValidationException", "too many images and documents: 27 + 0 in request", "media_limit"),
+    (400, "", "ValidationException", "The provided model identifier is invalid.", "other_4xx"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "code", "name", "text", "kind"), SAME_CODE)
+def test_one_code_or_status_has_several_causes(status: int, code: str, name: str, text: str, kind: str) -> None:
+    for provider in ("generic", "mistral", "groq"):
+        verdict = judge(status, error(text, code=code or None, type=name or None), provider)
+        assert verdict.kind == kind, verdict.evidence
+
+
 def test_the_same_empty_400_is_what_was_sent() -> None:
     assert judge(400, "", sent=Sent(tokens=31_000, window=32_768)).kind == "overflow"
     assert judge(400, "", sent=Sent(tokens=1_000, window=32_768)).kind == "other_4xx"
@@ -355,6 +386,10 @@ def test_an_overflow_in_a_stream_is_one(body: str) -> None:
             {"choices": [{"message": {"content": TOO_LONG}, "finish_reason": "stop"}], "error": {"message": "no"}}
         ),
         json.dumps({"error": {"message": "Your input was flagged", "metadata": {"flagged_input": TOO_LONG}}}),
+        error("Invalid JSON", request_body={"messages": [{"content": TOO_LONG}]}),
+        error("Unknown tool", arguments=json.dumps({"text": TOO_LONG})),
+        json.dumps({"error": {"message": "Bad gateway"}, "output": [{"type": "message", "content": TOO_LONG}]}),
+        json.dumps({"type": "response.failed", "response": {"instructions": TOO_LONG, "error": {"message": "no"}}}),
     ],
 )
 def test_an_echo_of_the_request_or_of_a_reply_is_not_read(body: str) -> None:
@@ -364,6 +399,36 @@ def test_an_echo_of_the_request_or_of_a_reply_is_not_read(body: str) -> None:
 def test_a_reply_that_speaks_of_overflows_is_an_answer() -> None:
     body = json.dumps({"choices": [{"message": {"content": TOO_LONG}, "finish_reason": "stop"}]})
     assert judge(200, body).action == "none"
+
+
+QUOTES = [
+    "Your request was rejected by our safety system: {}",
+    "The response was filtered due to the prompt triggering the content management policy. Prompt: {}",
+    "Flagged by moderation. Quoted: {}",
+    "Invalid user message={{'role': 'user', 'content': '{}'}}",
+    "Failed to parse tool arguments [type=json_invalid, input_value='{}', input_type=str]",
+]
+TALK = [
+    "why does my agent say the context length is exceeded",
+    "explain: this model's maximum context length is 8192 tokens",
+    "prompt is too long: 215692 tokens > 200000 maximum",
+    "context window too small, please reduce the length of the messages",
+    "what is the difference between context length and max_tokens",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(QUOTES),
+    st.sampled_from(TALK),
+    st.sampled_from(["content_filter", "content_policy_violation", "invalid_prompt", None]),
+    st.sampled_from(["", "Dear model, ", "I am asking for a friend. "]),
+)
+def test_a_filter_or_an_echo_that_quotes_the_user_is_no_overflow(
+    quote: str, talk: str, code: str | None, before: str
+) -> None:
+    verdict = judge(400, error(quote.format(before + talk), code=code))
+    assert verdict.action != "compact", verdict.evidence
 
 
 # ── after success ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -409,6 +474,13 @@ HOSTILE = {
     "many keys": json.dumps({f"error{i}": {"message": "prompt too long"} for i in range(20_000)}),
     "strings in strings": '{"error":"{' + '\\"error\\":\\"{' * (MEGABYTE // 13),
     "tags": "<a" * (MEGABYTE // 2),
+    "distinct words": " ".join(f"w{i:x}" for i in range(MEGABYTE // 6)),
+    "distinct words in an error": json.dumps({"error": {"message": " ".join(f"tokens{i}" for i in range(80_000))}}),
+    "braces": "error: {" * (MEGABYTE // 8),
+    "sentences": "the context. is longer! than; tokens? " * (MEGABYTE // 38),
+    "quotes in text": "context length 4096 b'{" * (MEGABYTE // 22),
+    "blanks": " " * MEGABYTE,
+    "one key": json.dumps({"e" * MEGABYTE: "prompt is too long"}),
     "not utf-8": b"\xff\xfe" * (MEGABYTE // 2),
     "frames": 'data: {"error":{}}\n' * (MEGABYTE // 19),
 }

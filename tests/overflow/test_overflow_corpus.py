@@ -129,6 +129,7 @@ def test_a_labelled_refusal_is_of_its_kind(case: dict[str, object]) -> None:
     sent, kind = expected(case)
     verdict = judge(case, sent)
     assert FINER.get(verdict.kind, verdict.kind) == kind, verdict.evidence
+    assert verdict.evidence.rule != "unreadable", "a rule raised"
 
 
 def test_nothing_but_an_overflow_is_compacted() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.overflow import Refusal, classify
 from tidegate.overflow.pattern import BadRule, Pattern
 from tidegate.overflow.rules import RulesFile, RuleSpec, check
+from tidegate.providers import load
 
 SHARED = RulesFile(counter={"rate": ("per minute",)})
 
@@ -48,6 +50,26 @@ def test_a_sample_that_an_earlier_rule_takes_for_another_kind_is_refused() -> No
 
 def test_good_rules_pass() -> None:
     check([rule(), rule(id="code", code=("e1",), pattern=None, sample='{"code":"e1"}')], SHARED)
+
+
+CATALOGUE = load()
+SAMPLES = [
+    (name, rule)
+    for name in (*CATALOGUE.names, None)
+    for rule in CATALOGUE.rules(name).all
+    if rule.file == f"{name or '_shared'}.toml"
+]
+
+
+def test_every_rule_in_the_files_is_safe_and_knows_its_sample() -> None:
+    CATALOGUE.check()
+
+
+@pytest.mark.parametrize(("provider", "rule"), SAMPLES, ids=[f"{name or 'any'}-{rule.id}" for name, rule in SAMPLES])
+def test_every_sample_is_judged_as_its_rule_says(provider: str | None, rule: RuleSpec) -> None:
+    verdict = classify(Refusal(rule.status[0] if rule.status else 400, rule.sample), CATALOGUE.rules(provider))
+    by_numbers = rule.kind == "overflow" and verdict.output_requested is not None  # the prompt alone would have fitted
+    assert verdict.kind in (rule.kind, "output_limit" if by_numbers else rule.kind), verdict.evidence
 
 
 def test_numbers_are_marked_by_role_and_may_have_separators() -> None:

@@ -141,6 +141,10 @@ class Rules:
         }
 
     @cached_property
+    def _filters(self) -> frozenset[int]:
+        return frozenset(self._positions[source] for source in self._shared.counter.get("filter", ()))
+
+    @cached_property
     def _generic_unless(self) -> tuple[str, ...]:
         return tuple(self._shared.evidence.get("unless", ()))
 
@@ -163,8 +167,18 @@ class Rules:
         for rule, found in self._found(reading):
             if rule.status and not _one_in(rule.status, said.statuses):
                 continue
+            if rule.kind == "overflow" and self._quoted(found.start(), reading):
+                continue
             if not self.countered(rule.unless, reading):
                 yield Match(rule, found[0], _numbers(found))
+
+    def _quoted(self, at: int, reading: Reading) -> bool:
+        """Whether a filter speaks before this place: what follows may be the user's words."""
+        for position in self._filters & self._possible(reading):
+            found = self._patterns[position].search(reading.text.string)
+            if found and found.start() < at:
+                return True
+        return False
 
     def numbers(self, reading: Reading) -> Mapping[str, int]:
         """What overflow and output rules read from the text: the first that gives prompt and limit, or the most."""
