@@ -1,6 +1,7 @@
 """`tidegate demo`: the agent through the gateway, and what is said of it."""
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -117,5 +118,21 @@ def test_gateway_that_does_not_start_ends_with_1(monkeypatch: pytest.MonkeyPatch
 def test_serve_leaves_a_gateway_running_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[object] = []
     monkeypatch.setattr("tidegate.cli.serve_command.run_gateway", served.append)
-    assert demo("--serve").exit_code == 0
-    assert served == [{}]
+    assert demo("--serve", "--port", "0").exit_code == 0
+    assert served == [{"port": 0}]
+
+
+def test_serve_looks_at_its_port_before_the_sessions() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = demo("--serve", "--port", str(port))
+    assert result.exit_code == 1
+    assert result.output.strip() == f"Error: Can't listen on 127.0.0.1:{port}: Address already in use. " + (
+        "Choose another with --port."
+    )
+
+
+def test_port_without_serve_is_a_mistake() -> None:
+    result = demo("--port", "9000")
+    assert result.exit_code == 2
+    assert "--serve" in result.output

@@ -98,6 +98,20 @@ def test_a_refusal_is_explained() -> None:
         assert shown in text
 
 
+@pytest.mark.parametrize("body", ["all fine", "", '{"id": "x"}'])
+def test_a_success_is_no_refusal(body: str) -> None:
+    code, text = run(classify, "--status", "200", body)
+    assert (code, text.startswith("no refusal: status 200")) == (0, True)
+    assert json.loads(run(classify, "--status", "200", "--json", body)[1])["kind"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [('{"error": "boom"}', "server"), ('{"error": {"message": "prompt is too long"}}', "overflow")]
+)
+def test_a_success_with_an_error_in_it_is_one(body: str, kind: str) -> None:
+    assert run(classify, "--status", "200", body)[1].startswith(kind)
+
+
 def test_a_refusal_on_standard_input() -> None:
     code, text = run(classify, "--status", "429", "--json", stdin='{"error":{"message":"Rate limit reached"}}')
     verdict = json.loads(text)

@@ -38,7 +38,14 @@ def test_a_port_in_use_is_named():
         port = taken.getsockname()[1]
         result = CliRunner().invoke(simulate, ["--port", str(port)])
     assert result.exit_code == 1
-    assert f"127.0.0.1:{port}: Address already in use" in result.output
+    assert f"Can't listen on 127.0.0.1:{port}: Address already in use. Choose another with --port." in result.output
+
+
+def test_a_host_that_is_none_is_named():
+    result = CliRunner().invoke(simulate, ["--host", "no-such-host.invalid", "--port", "0"])
+    assert result.exit_code == 1
+    assert "no-such-host.invalid" in result.output
+    assert "Choose another with --host." in result.output
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,20 @@ def classify(
         known.rules(provider),
         sent=Sent(tokens=sent_tokens, window=window, output_limit=output_limit),
     )
+    refused = in_stream or not _is_success(status, body, verdict)
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(verdict), indent=2, ensure_ascii=False))
-    else:
+        told = dataclasses.asdict(verdict) | ({} if refused else {"kind": None})
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+    elif refused:
         _explain(verdict)
+    else:
+        click.echo(f"no refusal: status {status}, and nothing in the body says that something went wrong")
+
+
+def _is_success(status: int, body: str, verdict: Verdict) -> bool:
+    """Whether there is nothing to judge: a success, for whose body no rule was found that speaks of an error."""
+    by_status = verdict.evidence.rule in ("no-error", f"status-{status}")
+    return status < 400 and by_status and '"error"' not in body
 
 
 def _explain(verdict: Verdict) -> None:

@@ -34,26 +34,40 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, by API.")
 @click.option("--forgetful", is_flag=True, help="Let the summarizer forget every fact, to see that they are counted.")
-@click.option("--serve", is_flag=True, help="Afterwards serve a gateway for your own key, until interrupted.")
-def demo(turns: int, window: int, shape: str, as_json: bool, forgetful: bool, serve: bool) -> None:
+@click.option(
+    "--serve",
+    is_flag=True,
+    help="Afterwards serve a gateway for your own key, until interrupted. Like `tidegate serve`, it keeps sealed "
+    "summaries in your data folder.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="Port that --serve listens on.  [default: 8484]")
+def demo(
+    turns: int, window: int, shape: str, as_json: bool, forgetful: bool, serve: bool, port: int | None
+) -> None:
     """Drive a tool-using agent through Tidegate, without a key.
 
     Starts a simulated provider and a gateway in front of it, and takes the same session through the three APIs,
-    streaming, the whole history with every request. Everything stays on this machine, and nothing is kept. Ends with
-    status 1 where a turn was not answered.
+    streaming, the whole history with every request. Everything stays on this machine, and the sessions leave nothing
+    behind. Ends with status 1 where a turn was not answered.
 
     \b
     Examples:
       tidegate demo
       tidegate demo --turns 200 --window 4000
       tidegate demo --shape single --json
-      tidegate demo --serve
+      tidegate demo --serve --port 9000
     """
     from tidegate.cli.demo.figures import DIALECTS, measure, plan_for, provider_for
     from tidegate.cli.demo.gateway_process import GatewayDown, gateway
     from tidegate.cli.demo.session import SHAPES
     from tidegate.simulator import serve as simulated
 
+    from tidegate.cli.serve_command import check_gateway, run_gateway
+
+    if serve:
+        check_gateway({"port": port})
+    elif port is not None:
+        raise click.UsageError("--port is the port of --serve")
     chosen = next(known for known in SHAPES if known == shape)
     plan = plan_for(window, chosen)
     runs, alone = {}, {}
@@ -74,10 +88,8 @@ def demo(turns: int, window: int, shape: str, as_json: bool, forgetful: bool, se
     if failures:
         raise click.ClickException("\n".join(failures))
     if serve:
-        from tidegate.cli.serve_command import run_gateway
-
         click.echo("\nNow a gateway for your own key.")
-        run_gateway({})
+        run_gateway({"port": port})
 
 
 def _opening(turns: int, window: int) -> str:

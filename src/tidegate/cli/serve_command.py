@@ -6,7 +6,8 @@ Knows its options and what to tell people; the gateway itself is `tidegate.gatew
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -26,7 +27,7 @@ from tidegate.cli.misconfigured import Misconfigured
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file.  [default: tidegate.toml in this folder, if there is one]",
+    help="Settings file.  [default: tidegate.toml in this folder, else ~/.config/tidegate/tidegate.toml (on Linux)]",
 )
 def serve(host: str | None, port: int | None, upstream: str | None, config_file: Path | None) -> None:
     """Serve the gateway until interrupted.
@@ -48,12 +49,30 @@ def run_gateway(flags: Mapping[str, object], config_file: Path | None = None) ->
 
     Ends the process with status 2 where the configuration is wrong, and 1 where the address can't be had.
     """
-    from tidegate.config import ConfigError, load
-    from tidegate.gateway.server import CannotListen, CannotServe, run
+    from tidegate.config import load
+    from tidegate.gateway.server import run
 
-    try:
+    with _explained():
         settings = load(config_file, flags, os.environ)
         run(settings, lambda url: click.echo(announcement(url, settings.file, settings.upstream.url)))
+
+
+def check_gateway(flags: Mapping[str, object]) -> None:
+    """Ends the process as `run_gateway` would, where it can be seen beforehand."""
+    from tidegate.config import load
+    from tidegate.gateway.server import check_address
+
+    with _explained():
+        check_address(load(None, flags, os.environ))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    from tidegate.config import ConfigError
+    from tidegate.gateway.server import CannotListen, CannotServe
+
+    try:
+        yield
     except CannotListen as error:
         raise click.ClickException(str(error)) from None
     except (ConfigError, CannotServe) as error:

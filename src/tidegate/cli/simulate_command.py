@@ -5,6 +5,8 @@ Knows the simulator's settings as flags. Added to the command group by `tidegate
 
 from __future__ import annotations
 
+import errno
+import socket
 from pathlib import Path
 
 import click
@@ -12,6 +14,9 @@ import click
 from tidegate.simulator import SimulatorSettings, Step, read_steps, run
 from tidegate.simulator.jsontext import NotJson, decode
 from tidegate.simulator.profiles import PROFILE_NAMES
+
+_NO_SUCH_HOST = frozenset({errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN})
+"""Errors that another port would not mend: no address of this machine, or no name at all."""
 
 _EXAMPLES = """
 \b
@@ -82,7 +87,9 @@ def simulate(
             lambda url: click.echo(f"Simulated provider ({profile}, window {window} tokens) on {url}"),
         )
     except OSError as error:
-        raise click.ClickException(f"{host}:{port}: {error.strerror}") from None
+        option = "--host" if error.errno in _NO_SUCH_HOST else "--port"
+        reason = (error.strerror or str(error)).partition(" (while ")[0]
+        raise click.ClickException(f"Can't listen on {host}:{port}: {reason}. Choose another with {option}.") from None
 
 
 def _script(path: Path | None) -> tuple[Step, ...]:

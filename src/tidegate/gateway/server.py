@@ -106,6 +106,11 @@ def run(settings: Settings, announce: Callable[[str], None] | None = None) -> No
     server.run(sockets=[bound])
 
 
+def check_address(settings: Settings) -> None:
+    """Raises `CannotListen` where the address can't be had now."""
+    _bind(settings.server.host, settings.server.port).close()
+
+
 @contextmanager
 def serving(settings: Settings) -> Iterator[tuple[str, App]]:
     """(base URL, application) of a gateway in a thread of this process, for demos and tests."""
