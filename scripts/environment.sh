@@ -12,6 +12,11 @@ python="$root/.venv/bin/python"
 
 say() { printf '%s\n' "$*" >&2; }
 
+# Prints the comment that a script begins with.
+show_help() {
+    sed -n '2,$ { /^#/ !q; s/^# \{0,1\}//p; }' "$1"
+}
+
 # Prints the first interpreter that is new enough and can make environments.
 find_python() {
     for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3 python}; do
@@ -20,6 +25,11 @@ find_python() {
             return 0
         fi
     done
+    if [ -n "${PYTHON:-}" ]; then
+        say "Tidegate needs Python 3.11 or later, with its venv module, and PYTHON=$PYTHON is none."
+        say "Set PYTHON to another interpreter, or not at all to have one looked for."
+        return 1
+    fi
     say "Tidegate needs Python 3.11 or later, with its venv module, and found none."
     say "On Debian or Ubuntu: apt install python3 python3-venv. Elsewhere: https://www.python.org/downloads/"
     say "If it is installed under another name, set PYTHON to that interpreter."

@@ -143,6 +143,25 @@ def test_unknown_group_is_refused_before_anything_is_installed(project: Path) ->
     assert "choose default, real or all" in said
 
 
+@pytest.mark.parametrize("option", ["-h", "--help"])
+@pytest.mark.parametrize("script", ["scripts/test", "scripts/check"])
+def test_help_is_the_scripts_own_and_installs_nothing(project: Path, script: str, option: str) -> None:
+    status, calls, said = run(project, script, option)
+    assert (status, calls) == (0, [])
+    comment = (project / script).read_text().split("\nset -eu")[0].splitlines()[1:]
+    assert said.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in comment]
+
+
+def test_unknown_argument_of_the_checks_is_refused(project: Path) -> None:
+    status, calls, said = run(project, "scripts/check", "--fixx")
+    assert (status, calls) == (2, [])
+    assert "--fix" in said
+
+
+def test_a_chosen_python_that_does_not_fit_is_named(project: Path) -> None:
+    assert "PYTHON=no-such-python" in run(project, "scripts/demo", PYTHON="no-such-python")[2]
+
+
 def test_missing_python_is_explained(project: Path) -> None:
     status, calls, said = run(project, "scripts/demo", PYTHON="no-such-python")
     assert (status != 0, calls) == (True, [])
