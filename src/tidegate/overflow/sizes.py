@@ -25,12 +25,15 @@ _AFTER = re.compile(
 )
 _BEFORE = re.compile(
     r"(?P<limit>(?:max(?:imum|imal)?|limit|supported|configured|allowed|available|up to|at most|less than|longer than|"
-    r"over the|only supports|context|window|n_ctx|max_seq_len|capacity)(?:[ _](?:allowed|supported|configured|model|"
+    r"over the|only supports|(?:can ?not|not|must not|can't) exceed|context|window|n_ctx|max_seq_len|capacity)(?:[ _](?:allowed|supported|configured|model|"
     r"input|prompt|context|sequence|total|token|window|length|size|limit|tokens?|is|of|only))*)"
     r"|(?P<output>completion|output|max_tokens|reply|generat)"
     r"|(?P<total>total|requested|will take)"
     r"|(?P<input>prompt|input|sequence|messages?\b|contain|\bhas\b|given|received|\bgot\b|current|count|resulted|passed|"
     r"\buses?\b|number of tokens|token indices|n_keep|required|request length|request \()"
+)
+_TOGETHER = re.compile(
+    r"(?:prompt|input|inputs|messages) (?:and|plus|\+) (?:prediction|completion|output|max_|generat)"
 )
 _ROLE_AFTER = {
     "input": "input", "prompt": "input", "messages": "input", "completion": "output", "output": "output",
@@ -74,6 +77,8 @@ def _by_words(text: str) -> dict[str, int]:
             if role:
                 read.setdefault(role, _whole(found[1]))
         before = found.end()
+    if "input" in read and "output" not in read and "total" not in read and _TOGETHER.search(text):
+        read["total"] = read.pop("input")
     return read
 
 

@@ -276,6 +276,8 @@ def _read_string(uses: int, value: str, said: Said, depth: int) -> None:
         return
     if uses & _PARAM:
         said.param = said.param or text.lower()[:200]
+        if " " in text:  # some gateways put the words there
+            _read_text(text, said, depth)
     if uses & (_CODE | _TYPE) and len(text) < 100:
         if uses & _CODE and text.isdecimal() and text.isascii() and len(text) < 9:
             _read_code(int(text), said)
