@@ -95,6 +95,15 @@ def test_a_key_of_the_environment_goes_to_its_own_provider_and_to_no_other(front
     assert sent(front, path, dialect) == arrives
 
 
+def test_the_one_upstream_has_a_key_of_the_environment_only_where_it_is_told_which():
+    told = '[providers.generic]\nauth.env = "OPENAI_API_KEY"\n'
+    with fronted(toml=told) as named, fronted() as unnamed:
+        for dialect, path in PATHS.items():
+            assert sent(named, path, dialect) == {"authorization": ["Bearer env-openai"]}
+            assert sent(named, path, dialect, ("x-api-key", "mine")) == {"x-api-key": ["mine"]}
+            assert sent(unnamed, path, dialect) == {}
+
+
 @pytest.mark.parametrize(
     "empty", [("Authorization", "Bearer "), ("Authorization", "Bearer"), ("x-api-key", "")], ids=str
 )
@@ -306,6 +315,6 @@ def test_a_refused_token_is_not_accepted(gate):
         assert got.status == 401
         assert got.action == "relayed"
     sent = [record.body for record in gate.records[before:]]
-    assert len(sent) == 4  # a call for a summary and the request itself, twice
+    assert len(sent) == 3  # a call for a summary, which then rests, and the request itself twice
     assert all(b"step 0" in raw for raw in sent)  # never the account's summary in its place
     gate.simulator.configure(keys=frozenset())

@@ -48,6 +48,6 @@ def main() -> None:
       tidegate serve                            a gateway on http://127.0.0.1:8484
       tidegate serve --upstream http://127.0.0.1:8080
       tidegate demo                             see it work, without a key
-      tidegate simulate --window 4000           a provider to dry-run an agent against
+      tidegate simulate --window 24000          a provider to dry-run an agent against
       tidegate COMMAND --help                   options and examples of a command
     """

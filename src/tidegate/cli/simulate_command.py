@@ -21,7 +21,7 @@ _NO_SUCH_HOST = frozenset({errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AG
 _EXAMPLES = """
 \b
 Examples:
-  tidegate simulate --window 4000
+  tidegate simulate --window 24000                an agent's own prompt and tools have to fit
   tidegate simulate --profile vllm --port 9500
   tidegate simulate --script faults.json --delay 0.5
 
