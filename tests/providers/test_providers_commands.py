@@ -98,6 +98,31 @@ def test_a_refusal_is_explained() -> None:
         assert shown in text
 
 
+def test_what_turns_a_rule_off_is_explained() -> None:
+    text = run(classify, "--status", "429", "prompt is too long: 213462 tokens > 200000 maximum")[1]
+    assert text.startswith("rate_limit")
+    off = [line for line in text.splitlines() if line.endswith("off: status 429")]
+    assert any("anthropic-prompt-too-long (overflow)" in line for line in off)
+    quoted = run(classify, "--json", "rejected by our safety system: prompt is too long: 9000 tokens > 8000 maximum")[1]
+    verdict = json.loads(quoted)
+    against = {rule["evidence"]["rule"]: rule["against"] for rule in verdict["considered"]}
+    assert (verdict["kind"], verdict["done"]) == ("filter", "pass it on as it is")
+    assert against["anthropic-prompt-too-long"] == "safety system"
+    assert against["filter-words"] == ""
+
+
+def test_a_model_tells_the_provider_and_the_window() -> None:
+    own = run(classify, "--model", "claude-sonnet-4-5", "--json", "prompt is too long: 213462 tokens > 200000 maximum")
+    assert json.loads(own[1])["evidence"]["source"] == "anthropic.toml"
+    near = run(classify, "--model", "claude-sonnet-4-5", "--sent-tokens", "201000", "--json", "")
+    assert json.loads(near[1])["kind"] == "overflow"
+
+
+def test_bytes_that_were_sent_may_be_told() -> None:
+    near = run(classify, "--status", "400", "--sent-bytes", "40000000", "--json", "")
+    assert json.loads(near[1])["kind"] == "payload_bytes"
+
+
 @pytest.mark.parametrize("body", ["all fine", "", '{"id": "x"}'])
 def test_a_success_is_no_refusal(body: str) -> None:
     code, text = run(classify, "--status", "200", body)

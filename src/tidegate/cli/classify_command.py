@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,7 +18,8 @@ from rich.markup import escape
 from tidegate.cli.providers_command import catalogue
 from tidegate.overflow import Action, Refusal, Sent, Verdict
 from tidegate.overflow import classify as judge
-from tidegate.providers import ProviderError
+from tidegate.overflow.explain import Considered, considered
+from tidegate.providers import Catalogue, Provider, ProviderError
 
 _DONE: dict[Action, str] = {
     "compact": "compact the conversation and send it again",
@@ -34,10 +36,12 @@ _DONE: dict[Action, str] = {
 @click.option(
     "--status", type=click.IntRange(100, 599), default=400, show_default=True, help="HTTP status it came with."
 )
-@click.option("--provider", default="generic", show_default=True, help="Whose refusal it is.")
+@click.option("--provider", help="Whose refusal it is.  [default: the model's provider, else any]")
+@click.option("--model", default="", help="The model that was asked; its window is looked up.")
 @click.option("--in-stream", is_flag=True, help="It is an event of a stream that began with 200.")
 @click.option("--sent-tokens", type=click.IntRange(min=0), help="Size of the refused request, in tokens.")
 @click.option("--window", type=click.IntRange(min=1), help="The model's window, in tokens.")
+@click.option("--sent-bytes", type=click.IntRange(min=0), help="Size of the refused request, in bytes.")
 @click.option("--output-limit", type=int, help="Output limit of the refused request, in tokens.")
 @click.option("--json", "as_json", is_flag=True, help="The verdict as one JSON object.")
 @click.option(
@@ -51,10 +55,12 @@ def classify(
     ctx: click.Context,
     body: str | None,
     status: int,
-    provider: str,
+    provider: str | None,
+    model: str,
     in_stream: bool,
     sent_tokens: int | None,
     window: int | None,
+    sent_bytes: int | None,
     output_limit: int | None,
     as_json: bool,
     config_file: Path | None,
@@ -71,24 +77,33 @@ def classify(
         if sys.stdin.isatty():
             raise click.UsageError("give the error's body as an argument or on standard input")
         body = sys.stdin.buffer.read().decode("utf-8", "replace")
-    known = catalogue(ctx, config_file)
-    try:
-        known.get(provider)
-    except ProviderError as error:
-        raise click.BadParameter(str(error), param_hint="--provider") from None
-    verdict = judge(
-        Refusal(200 if in_stream else status, body, in_stream=in_stream),
-        known.rules(provider),
-        sent=Sent(tokens=sent_tokens, window=window, output_limit=output_limit),
+    whose = _whose(catalogue(ctx, config_file), provider, model)
+    facts = whose.model(model)
+    refusal = Refusal(200 if in_stream else status, body, in_stream=in_stream)
+    sent = Sent(
+        tokens=sent_tokens,
+        window=window or facts.input_limit or facts.window,
+        bytes=sent_bytes,
+        output_limit=output_limit,
     )
+    rules = catalogue(ctx, config_file).rules(whose.name)
+    verdict, touched = judge(refusal, rules, sent=sent), considered(refusal, rules)
     refused = in_stream or not _is_success(status, body, verdict)
     if as_json:
-        told = dataclasses.asdict(verdict) | ({} if refused else {"kind": None})
+        told = dataclasses.asdict(verdict) | {"done": _DONE[verdict.action]} | ({} if refused else {"kind": None})
+        told["considered"] = [dataclasses.asdict(rule) for rule in touched]
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     elif refused:
-        _explain(verdict)
+        _explain(verdict, touched)
     else:
         click.echo(f"no refusal: status {status}, and nothing in the body says that something went wrong")
+
+
+def _whose(known: Catalogue, name: str | None, model: str) -> Provider:
+    try:
+        return known.get(name) if name else (known.serving(model) if model else None) or known.get("generic")
+    except ProviderError as error:
+        raise click.BadParameter(str(error), param_hint="--provider") from None
 
 
 def _is_success(status: int, body: str, verdict: Verdict) -> bool:
@@ -97,8 +112,8 @@ def _is_success(status: int, body: str, verdict: Verdict) -> bool:
     return status < 400 and by_status and '"error"' not in body
 
 
-def _explain(verdict: Verdict) -> None:
-    console = Console(highlight=False)
+def _explain(verdict: Verdict, touched: Sequence[Considered]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
     sure = "certain" if verdict.certain else "not certain"
     console.print(f"[bold]{verdict.kind}[/bold] ({sure}): {_DONE[verdict.action]}")
     evidence = verdict.evidence
@@ -120,3 +135,7 @@ def _explain(verdict: Verdict) -> None:
         console.print("admission  one request is above the whole allowance: waiting can't help")
     if verdict.runner_up:
         console.print(f"runner-up  {verdict.runner_up}")
+    for rule in touched:
+        if rule.evidence.rule != evidence.rule or rule.against:
+            why = f"off: {rule.against}" if rule.against else "holds too, after it"
+            console.print(escape(f"also       {rule.evidence.rule} ({rule.kind}) on '{rule.evidence.matched}': {why}"))

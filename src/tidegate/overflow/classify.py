@@ -101,7 +101,7 @@ def _decide(said: Said, reading: Reading, rules: Rules) -> tuple[Match | None, K
         return match, None
     first: Match | None = None
     for found in rules.by_pattern(said, reading):
-        if found.rule.kind == "overflow" and _words_barred(said, found.rule):
+        if found.rule.kind == "overflow" and words_barred(said, found.rule):
             continue
         if first is None:
             first = found
@@ -109,24 +109,27 @@ def _decide(said: Said, reading: Reading, rules: Rules) -> tuple[Match | None, K
             return first, found.rule.kind
     if first is not None:
         return first, None
-    return _two_of_three(said, reading, rules), None
+    return two_of_three(said, reading, rules), None
 
 
-def _words_barred(said: Said, rule: RuleSpec | None = None) -> bool:
+def words_barred(said: Said, rule: RuleSpec | None = None) -> bool:
+    """Whether a status rules out that words mean an overflow."""
     barred = _NOT_BY_WORDS.intersection(said.statuses)
     return bool(barred) and not (rule and barred <= set(rule.status))
 
 
-def _two_of_three(said: Said, reading: Reading, rules: Rules) -> Match | None:
-    """A sentence in which something exceeds a context's bound, or a prompt is too long, with nothing against it."""
-    if _words_barred(said):
+def two_of_three(said: Said, reading: Reading, rules: Rules, *, vetoed: bool = True) -> Match | None:
+    """A sentence in which something exceeds a context's bound, or a prompt is too long, with nothing against it; for
+    explanations also with something (`vetoed` false).
+    """
+    if vetoed and words_barred(said):
         return None
     text = reading.text.string
     stated = sizes(text) if reading.text.numbered else {}
     parts = rules.evidence(reading)
     if not (stated or parts["relation"]) or not (parts["bound"] or parts["subject"]):
         return None
-    if (404 in said.statuses and not stated) or rules.generic_counter(reading):
+    if vetoed and ((404 in said.statuses and not stated) or rules.generic_counter(reading)):
         return None
     for sentence in _sentences(text, parts["relation"], stated=bool(stated)):
         words = _evidence(sentence, parts)

@@ -165,20 +165,38 @@ class Rules:
     def by_pattern(self, said: Said, reading: Reading) -> Iterator[Match]:
         """The rules whose patterns hold, the provider's own first, in the files' order."""
         for rule, found in self._found(reading):
-            if rule.status and not _one_in(rule.status, said.statuses):
-                continue
-            if rule.kind == "overflow" and self._quoted(found.start(), reading):
-                continue
-            if not self.countered(rule.unless, reading):
+            if not self._off(rule, found, said, reading):
                 yield Match(rule, found[0], _numbers(found))
 
-    def _quoted(self, at: int, reading: Reading) -> bool:
-        """Whether a filter speaks before this place: what follows may be the user's words."""
+    def touched(self, said: Said, reading: Reading) -> Iterator[tuple[Match, str]]:
+        """The rules whose codes, types or words are there, in the order of evidence, and what turns each off: for
+        explanations.
+        """
+        named = [(name, rule) for name in said.codes for rule in self._by_code.get(name, ())]
+        named += [(name, rule) for name in said.types for rule in self._by_type.get(name, ())]
+        for name, rule in named:
+            found = pattern_of(rule.pattern).search(reading.text.string) if rule.pattern else None
+            if rule.type and rule.code and not set(rule.type) & set(said.types):
+                continue
+            if rule.pattern is None or found:
+                yield Match(rule, name), self._off(rule, None, said, reading)
+        for rule, found in self._found(reading):
+            yield Match(rule, found[0]), self._off(rule, found, said, reading)
+
+    def _off(self, rule: RuleSpec, found: re.Match[str] | None, said: Said, reading: Reading) -> str:
+        """Why a rule does not hold, or nothing."""
+        if rule.status and not _one_in(rule.status, said.statuses):
+            return f"status {', '.join(map(str, said.statuses)) or 'unknown'}"
+        quoted = self._quoted(found.start(), reading) if found and rule.kind == "overflow" else ""
+        return quoted or self.countered(rule.unless, reading)
+
+    def _quoted(self, at: int, reading: Reading) -> str:
+        """The words of a filter before this place, after which the user may be quoted; or nothing."""
         for position in self._filters & self._possible(reading):
             found = self._patterns[position].search(reading.text.string)
             if found and found.start() < at:
-                return True
-        return False
+                return found[0]
+        return ""
 
     def numbers(self, reading: Reading) -> Mapping[str, int]:
         """What overflow and output rules read from the text: the first that gives prompt and limit, or the most."""

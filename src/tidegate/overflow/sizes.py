@@ -25,8 +25,9 @@ _AFTER = re.compile(
 )
 _BEFORE = re.compile(
     r"(?P<limit>(?:max(?:imum|imal)?|limit|supported|configured|allowed|available|up to|at most|less than|longer than|"
-    r"over the|only supports|(?:can ?not|not|must not|can't) exceed|context|window|n_ctx|max_seq_len|capacity)(?:[ _](?:allowed|supported|configured|model|"
-    r"input|prompt|context|sequence|total|token|window|length|size|limit|tokens?|is|of|only))*)"
+    r"over the|only supports|(?:can ?not|not|must not|can't) exceed|context|window|n_ctx|max_seq_len|capacity)"
+    r"(?:[ _](?:allowed|supported|configured|model|input|prompt|context|sequence|total|token|window|length|size|limit|"
+    r"tokens?|is|of|only))*)"
     r"|(?P<output>completion|output|max_tokens|reply|generat)"
     r"|(?P<total>total|requested|will take)"
     r"|(?P<input>prompt|input|sequence|messages?\b|contain|\bhas\b|given|received|\bgot\b|current|count|resulted|passed|"
