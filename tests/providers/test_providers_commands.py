@@ -81,6 +81,14 @@ def test_wrong_settings_end_a_command_with_2(own: Path, command: tuple[object, s
     assert "base_url" in text
 
 
+def test_a_provider_that_is_nowhere_is_told_with_its_file(own: Path) -> None:
+    file = own / "providers" / "half.toml"
+    file.write_text('auth.env = "KEY"\n')
+    code, text = run(providers)
+    assert code == 2
+    assert text.strip() == f"Error: base_url is missing: provider half is not built in (given in {file})"
+
+
 def test_the_table_cuts_nothing_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     lines = run(providers)[1].splitlines()

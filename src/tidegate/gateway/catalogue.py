@@ -6,6 +6,7 @@ Knows where they may have been given, so that what is wrong with one is told wit
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from tidegate.config import Settings, own_providers
 from tidegate.gateway.targets import GENERIC
@@ -26,10 +27,18 @@ def catalogue(settings: Settings) -> Catalogue:
         raise ProviderError(_placed(str(error), settings)) from None
     for provider in known:
         if not provider.base_url and not provider.base_urls and provider.name != GENERIC:
-            key = f"providers.{provider.name}.base_url"
-            place = settings.provider_origin(provider.name) or f"{own_providers()}"
+            place = settings.provider_origin(provider.name)
+            key = f"providers.{provider.name}.base_url" if place else "base_url"
+            place = place or str(_own_file(provider.name))
             raise ProviderError(f"{key} is missing: provider {provider.name} is not built in (given in {place})")
     return known
+
+
+def _own_file(name: str) -> Path | None:
+    """The user's file of that name, else the folder: a file may give its provider another name."""
+    folder = own_providers()
+    file = folder / f"{name}.toml" if folder else None
+    return file if file is not None and file.is_file() else folder
 
 
 def _placed(text: str, settings: Settings) -> str:
