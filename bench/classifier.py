@@ -31,6 +31,16 @@ OWN_RULES = {
     "mistral": "mistral", "deepseek": "deepseek", "ollama": "ollama", "llama.cpp": "llamacpp",
     "llama.cpp server": "llamacpp", "vllm": "vllm", "vLLM": "vllm", "openai-codex": "chatgpt",
 }  # fmt: skip
+MEASURED = (
+    (
+        "pi, list of patterns with its negatives",
+        "0.654  0.850   output_limit 11, rate_limit 5, payload_bytes 2, media_limit 2, truncated_output 1",
+    ),
+    ("Rho, fragments on 4xx and streams", "0.478  0.888   output_limit 11"),
+    ("LiteLLM 1.110.2, is_error_str_context_window_exceeded", "0.505  0.885   output_limit 12"),
+    ("LiteLLM 1.110.2, exception_type of the provider", "0.500  0.901   output_limit 10"),
+)
+"""Overflow or not, on the labelled refusals."""
 LITELLM_NAMES = {"moonshot": "moonshot", "together": "together_ai", "vertex": "vertex_ai", "bedrock": "bedrock"}
 CATALOGUE = load()
 
@@ -87,8 +97,8 @@ def matrix(cases: list[Case]) -> None:
 # ── others ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def others(cases: list[Case]) -> None:
-    """Overflow or not, by us and by others, on the same cases."""
+def others(cases: list[Case], once: Iterable[tuple[str, str]]) -> None:
+    """Overflow or not, by us and by others, on the same cases; `once` has what was measured and is not run here."""
     print(f"{'classifier':<58}recall precision false positives")
     print(f"{'tidegate, rules of the provider':<58}{rates(cases, lambda case: judged(case)[1])}")
     generic = CATALOGUE.rules("generic")
@@ -98,21 +108,19 @@ def others(cases: list[Case]) -> None:
         return classify(refusal, generic).action == "compact"
 
     print(f"{'tidegate, provider unknown':<58}{rates(cases, anyone)}")
-    print(f"{'pi, list of patterns with its negatives (re-expressed) *':<58}0.654  0.850   20")
-    print(f"{'Rho, fragments on 4xx and streams (re-expressed) *':<58}0.478  0.888   output_limit 11")
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             words, mapping = litellm_checks()
+            version, checked, mapped = litellm_version(), rates(cases, words), rates(cases, mapping)
+        print(f"{f'LiteLLM {version}, is_error_str_context_window_exceeded':<58}{checked}")
+        print(f"{f'LiteLLM {version}, exception_type of the provider':<58}{mapped}")
+        once = [row for row in once if not row[0].startswith("LiteLLM")]
     except ImportError:
-        print(f"{'LiteLLM 1.110.2, is_error_str_context_window_exceeded *':<58}0.505  0.885   output_limit 12")
-        print("* measured once on these cases; litellm can't be imported here, so nothing of it was run")
-        return
-    version = litellm_version()
-    print(f"{f'LiteLLM {version}, is_error_str_context_window_exceeded':<58}{rates(cases, words)}")
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        mapped = rates(cases, mapping)
-    print(f"{f'LiteLLM {version}, exception_type of the provider':<58}{mapped}")
-    print("* measured once on these cases, not run here")
+        print("litellm can't be imported: nothing of it is run")
+    for name, figures in once:
+        print(f"{f'{name} *':<58}{figures}")
+    if once:
+        print("* measured once (the first two re-expressed), not run here")
 
 
 def litellm_version() -> str:
@@ -215,7 +223,9 @@ def main() -> None:
         matrix(held)
     if asked.others or every:
         print("\nOverflow or not, on the labelled refusals:\n")
-        others(cases)
+        others(cases, MEASURED)
+        print("\nThe same on those collected later, from which only our rules have learned:\n")
+        others(read("held_out.jsonl"), ())
     if asked.speed or every:
         print("\nMicroseconds a refusal:\n")
         speed(cases)
