@@ -72,4 +72,4 @@ def test_a_bad_script_is_named(tmp_path, text):
 
 
 def test_help_has_examples():
-    assert "tidegate simulate --window 4000" in CliRunner().invoke(simulate, ["--help"]).output
+    assert "tidegate simulate --window 24000" in CliRunner().invoke(simulate, ["--help"]).output
