@@ -75,7 +75,6 @@ NO_ANSWERS: dict[str, tuple[Step, ...]] = {
     "a status that is none": (b"HTTP/1.1 700 Whatever\r\nContent-Length: 2\r\n\r\n{}",),
     "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", CLOSE),
     "a switch of protocols": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", CLOSE),
-    "a body cut before content": (answer(b'{"error":{}}', status="400 Bad")[:-5], CUT),
 }
 
 
@@ -89,6 +88,14 @@ def test_what_is_no_answer_is_a_502_and_nothing_is_kept(front, dialect, path, ki
     assert got.status == 502
     assert "step 0" not in message
     assert store.empty
+
+
+@DIALECTS
+def test_a_refusal_whose_body_is_cut_stays_that_refusal(front, dialect, path):
+    whole = answer(b'{"error":{"message":"slow down"}}', status="429 Too Many Requests", extra="Retry-After: 7\r\n")
+    front.upstream.default = lambda seen: (whole[:-5], CUT)
+    got = post(front.base, path, history(dialect, 3))
+    assert (got.status, got.one("retry-after"), got.whole) == (429, "7", False)
 
 
 def test_an_sdk_reads_the_gateways_own_errors(nowhere):

@@ -26,8 +26,6 @@ base_url = "{url}/backend-api/codex"
 [providers.mine]
 base_url = "{url}/at-mine/paas/v4"
 models = [{ match = "mine-large", window = 1000 }]
-[providers.nowhere]
-dialects = ["chat"]
 """
 
 
@@ -205,9 +203,9 @@ def test_an_unknown_provider_in_the_path_is_told_with_the_known_ones(many, path,
 
 
 def test_a_provider_without_an_address_says_what_to_set(many):
-    got = post(many.base, "/nowhere/v1/chat/completions", body("chat"))
+    got = post(many.base, "/generic/v1/chat/completions", body("chat"))
     assert got.status == 404
-    assert "providers.nowhere.base_url" in error_of("chat", got)[0]
+    assert "providers.generic.base_url" in error_of("chat", got)[0]
 
 
 def test_a_provider_that_does_not_serve_an_api_is_told_with_those_that_do(many):

@@ -201,3 +201,10 @@ def test_reading_an_item_never_changes_it(dialect, item):
     module.facts(item), list(module.parts(item)), module.canonical(item)
     module.prepend_text(item, "words"), module.drop_thinking(item)
     assert dumps(item) == before
+
+
+def test_nothing_of_a_conversation_shows_in_its_printed_form():
+    raw = b'{"model":"m","system":"SECRET","tools":["SECRET"],"messages":[{"role":"user","content":"SECRET"}]}'
+    conversation = read("messages", raw)
+    (part,) = REQUESTS["messages"].parts({"role": "user", "content": "SECRET"})
+    assert "SECRET" not in f"{conversation!r} {conversation.items[0]!r} {part!r}"

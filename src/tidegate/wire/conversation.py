@@ -33,7 +33,7 @@ class Part:
     """
 
     kind: PartKind
-    text: str = ""
+    text: str = field(default="", repr=False)
     name: str = ""
     """Tool name of a call; file name of a file; media type of an image where there is no name."""
     id: str = ""
@@ -79,7 +79,7 @@ class Facts:
 class Item:
     """One message or one Responses input item, as the bytes the client sent."""
 
-    raw: bytes
+    raw: bytes = field(repr=False)
     start: int
     end: int
     """Span of `raw` in the body; both 0 for an item that was not in the body as such (a string `input`)."""
@@ -90,19 +90,19 @@ class Conversation:
     """A request body, read once. Nothing in it is a copy that could drift from `raw`."""
 
     dialect: DialectName
-    raw: bytes
+    raw: bytes = field(repr=False)
     model: str
     stream: bool
     output_limit: int | None
     """Output tokens the request asks for, None where it does not say."""
-    items: tuple[Item, ...]
+    items: tuple[Item, ...] = field(repr=False)
     lead: int
     """How many items at the beginning are system or developer messages: they are not part of the chain."""
-    system: bytes
+    system: bytes = field(repr=False)
     """Raw JSON of the top-level system prompt (`system`, `instructions`), empty where there is none."""
-    tools: bytes
+    tools: bytes = field(repr=False)
     """Raw JSON of the tools, empty where there are none."""
-    schema: bytes
+    schema: bytes = field(repr=False)
     """Raw JSON of the output schema (`response_format`, `text`, `output_config`), empty where there is
     none."""
     server_held: bool
@@ -224,13 +224,13 @@ FinishReason: TypeAlias = Literal[
 class Answer:
     """A whole answer, streamed or not, read for its text: for summary calls and for tests."""
 
-    text: str
+    text: str = field(repr=False)
     finish: FinishReason | None
     """None where the answer ended without saying why (a cut stream)."""
     usage: Usage | None = None
     tool_calls: tuple[str, ...] = ()
     """Names of the tools it called."""
-    refusal: str = ""
-    error: bytes = b""
+    refusal: str = field(default="", repr=False)
+    error: bytes = field(default=b"", repr=False)
     """Raw JSON of an error event inside the stream, or of an error object in a 200 body."""
-    thinking: str = ""
+    thinking: str = field(default="", repr=False)
