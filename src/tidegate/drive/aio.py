@@ -67,7 +67,7 @@ class Client(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """Times and sizes of waiting, in seconds and bytes."""
 
