@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     "summaries in your data folder.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="Port that --serve listens on.  [default: 8484]")
-def demo(
-    turns: int, window: int, shape: str, as_json: bool, forgetful: bool, serve: bool, port: int | None
-) -> None:
+def demo(turns: int, window: int, shape: str, as_json: bool, forgetful: bool, serve: bool, port: int | None) -> None:
     """Drive a tool-using agent through Tidegate, without a key.
 
     Starts a simulated provider and a gateway in front of it, and takes the same session through the three APIs,
@@ -60,9 +58,8 @@ def demo(
     from tidegate.cli.demo.figures import DIALECTS, measure, plan_for, provider_for
     from tidegate.cli.demo.gateway_process import GatewayDown, gateway
     from tidegate.cli.demo.session import SHAPES
-    from tidegate.simulator import serve as simulated
-
     from tidegate.cli.serve_command import check_gateway, run_gateway
+    from tidegate.simulator import serve as simulated
 
     if serve:
         check_gateway({"port": port})
