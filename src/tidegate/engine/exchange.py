@@ -256,7 +256,8 @@ class _Story:
         verdict = self.kit.classify(target.provider, refusal, sent)
         yield Notify("refused", {"kind": verdict.kind, "rule": verdict.evidence.rule, "status": head.status})
         if self.kit.windows.learn(target.endpoint, target.model, verdict, sent, now=self.request.now):
-            yield Notify("learned", {"window": self.kit.windows.limit(target.endpoint, target.model)})
+            limit = self.kit.windows.limit(target.endpoint, target.model, now=self.request.now)
+            yield Notify("learned", {"window": limit})
         return verdict
 
     def _send_original(self, refused: _Refused) -> Life:
