@@ -33,8 +33,16 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(days=1))
             .not_valid_after(now + datetime.timedelta(days=1))
             .add_extension(x509.BasicConstraints(ca=host is None, path_length=None), critical=True)
+            # Python 3.13 verifies strictly (RFC 5280): certificates name their keys.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
         )
-        if host:
+        if not host:
+            unused = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
+            usage = dict.fromkeys(unused.split(), False)
+            signs = x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **usage)
+            builder = builder.add_extension(signs, critical=True)
+        else:
             try:
                 other: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
             except ValueError:
