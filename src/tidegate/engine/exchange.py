@@ -98,6 +98,7 @@ class _Story:
 
     def __init__(self, request: Request, kit: Kit, history: History) -> None:
         self.request, self.kit, self.history = request, kit, history
+        self.whole = plain(history)
         self.sizing = Sizing(request, kit, history)
         self.compactions = 0
         self.summary_calls = 0
@@ -132,15 +133,14 @@ class _Story:
         except StoreError as error:
             yield Notify("fault", {"where": "store", "error": str(error)})
         self.sizing = replace(self.sizing, reports=found.reports)
-        whole = plain(history)
         for checkpoint in found.checkpoints:
             text = checkpoint.artifact.kind == "text"
             view = applied(history, checkpoint, self.request.target) if text else None
-            if view is not None and view.tokens < whole.tokens:
+            if view is not None and view.tokens < self.whole.tokens:
                 self.action = "replayed"
                 yield Notify("replayed", {"checkpoint": checkpoint.id, "items": checkpoint.length})
                 return view
-        return whole
+        return self.whole
 
     # -- compaction ----------------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class _Story:
         return verdict
 
     def _send_original(self, refused: _Refused) -> Life:
-        view = plain(self.history)
+        view = self.whole
         try:
             head = yield from self._try(view)
         except UpstreamError as error:
@@ -283,13 +283,14 @@ class _Story:
         # Before the answer: the client may send its next turn the moment this one ends.
         if view.checkpoint and self.compactions and self.action in ("compacted", "recovered"):
             yield from self._save(view.checkpoint)
+        before = self.sizing.measured(self.whole).tokens
         outcome = Outcome(
             self.action,
             reason=self.reason,
             strategy=view.checkpoint.strategy if view.checkpoint else "",
             checkpoint=_name(view),
-            tokens_before=self.sizing.measured(plain(self.history)).tokens,
-            tokens_after=self.sizing.measured(view).tokens,
+            tokens_before=before,
+            tokens_after=before if view is self.whole else self.sizing.measured(view).tokens,
             compactions=self.compactions,
             summary_calls=self.summary_calls,
         )
@@ -304,7 +305,7 @@ class _Story:
         outcome = Outcome(
             "unrecovered" if overflow else "relayed",
             reason=self.reason if overflow else refused.verdict.kind,
-            tokens_before=self.sizing.measured(plain(self.history)).tokens,
+            tokens_before=self.sizing.measured(self.whole).tokens,
             compactions=self.compactions,
             summary_calls=self.summary_calls,
         )

@@ -5,7 +5,7 @@ Values with their allowed ranges. Made by the CLI and by tests.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tidegate.simulator.profiles import PROFILE_NAMES
@@ -109,5 +109,3 @@ _LEAST = {
     "keep_requests": 1,
     "keep_bytes": 0,
 }
-
-SETTING_NAMES = tuple(entry.name for entry in fields(SimulatorSettings))
