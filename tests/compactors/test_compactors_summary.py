@@ -588,6 +588,29 @@ def test_a_client_that_names_its_limit_the_new_way_is_followed_and_may_be_correc
     ]
 
 
+LIMITS = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
+
+
+@pytest.mark.parametrize(("named", "used"), [(b"", "max_completion_tokens"), (b'"max_tokens":400,', "max_tokens")])
+def test_a_providers_name_for_the_limit_is_used_where_the_client_shows_none(named: bytes, used: str) -> None:
+    span = span_of("chat", history("chat", 10))
+    plain = b'{"model":"m",' + named + b'"messages":[{"role":"user","content":"x"}]}'
+    span = replace(span, conversation=REQUESTS["chat"].read(plain))
+    run = drive(span, [streamed("chat", GOOD)], replace(default_options(), limit_key="max_completion_tokens"))
+    assert set(sent(run.calls[0])) & LIMITS == {used}
+
+
+def test_a_refused_name_is_corrected_even_where_the_provider_file_gave_it() -> None:
+    span = span_of("chat", history("chat", 10))
+    span = replace(
+        span, conversation=REQUESTS["chat"].read(b'{"model":"m","messages":[{"role":"user","content":"x"}]}')
+    )
+    refusal = Reply(400, b'{"error":{"message":"Unrecognized request argument supplied: max_completion_tokens"}}')
+    options = replace(default_options(), limit_key="max_completion_tokens")
+    run = drive(span, [refusal, streamed("chat", GOOD)], options)
+    assert [set(sent(call)) & LIMITS for call in run.calls] == [{"max_completion_tokens"}, {"max_tokens"}]
+
+
 # --- again and again ---
 
 

@@ -57,6 +57,8 @@ class Options:
     refused."""
     omit: frozenset[str] = frozenset()
     """Fields never sent (some backends refuse any output limit)."""
+    limit_key: str = ""
+    """Name of the output-limit field where the client's request names none, empty for the dialect's usual one."""
     max_output: int | None = None
     """The model's own output limit in tokens, None where unknown."""
 
@@ -323,7 +325,8 @@ def _material(piece: Piece, summary: str) -> str:
 
 def _body(job: _Job, prompt: str, limit: int, change: Remedy | None) -> bytes:
     span, options = job.span, job.options
-    fields: dict[str, JsonValue] = {**options.extra, **dict.fromkeys(options.omit)}
+    fields: dict[str, JsonValue] = {**_limit_as_named(span, options, limit), **options.extra}
+    fields |= dict.fromkeys(options.omit)
     if change is not None:
         fields |= dict.fromkeys(change.drop)
         if change.limit_name:
@@ -337,6 +340,14 @@ def _body(job: _Job, prompt: str, limit: int, change: Remedy | None) -> bytes:
         like=span.conversation,
         extra=fields,
     )
+
+
+def _limit_as_named(span: Span, options: Options, limit: int) -> dict[str, JsonValue]:
+    """The output limit under the provider's own name for it, in place of the usual one; nothing where the client's
+    request has shown the name."""
+    if not options.limit_key or any(name in span.conversation.fields for name in _LIMIT_FIELDS):
+        return {}
+    return {**dict.fromkeys(_LIMIT_FIELDS), options.limit_key: limit}
 
 
 def _limit_field(body: bytes) -> str:

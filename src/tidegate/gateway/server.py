@@ -219,9 +219,11 @@ def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, Dial
     )
 
     def options(target: Target, dialect: DialectName) -> Options:
-        fields = catalogue.get(target.provider).summary_fields(dialect)
+        provider = catalogue.get(target.provider)
+        fields = provider.summary_fields(dialect)
         return replace(
             base,
+            limit_key=provider.quirks.output_limit_key.get(dialect, ""),
             extra={name: value for name, value in fields.items() if value is not None},
             omit=frozenset(name for name, value in fields.items() if value is None),
             max_output=target.max_output if not target.summary_model else None,
