@@ -38,6 +38,17 @@ from tidegate.context.budget import Budget, Policy, budget, harder, summary_room
         # A provider that takes less than its window (272k of 400k).
         (Policy(), {"window": 400_000, "input_limit": 272_000}, Budget(400_000, 272_000, 272_000, 163_200)),
         (Policy(), {"window": None, "input_limit": 1_000}, Budget(1_000, 1_000, 850, 500)),
+        # Of the input alone: the output takes nothing from it.
+        (
+            Policy(),
+            {"window": None, "input_limit": 10_000, "output_limit": 4_000, "counts_output": True},
+            Budget(10_000, 10_000, 8_500, 5_000),
+        ),
+        (
+            Policy(),
+            {"window": 40_000, "input_limit": 27_000, "output_limit": 10_000, "counts_output": True},
+            Budget(40_000, 27_000, 27_000, 16_200),
+        ),
         (Policy(), {"window": None}, Budget()),
         (Policy(), {"window": 0}, Budget()),
         (Policy(), {"window": 1}, Budget(1, 1, 1, 0)),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.overflow import Evidence, Kind, Refusal, Sent, Verdict, Windows, classify
+from tidegate.overflow.learned import Learned, Source, effective, merged
 from tidegate.providers import load
 
 ENDPOINT, MODEL = "https://api.example/v1", "m-1"
@@ -273,8 +277,206 @@ def test_what_is_known_is_shown_for_diagnostics() -> None:
     [known] = windows
     assert (known.model, known.limit, known.source, known.learned_at, known.times) == (MODEL, 131_072, "stated", 5, 1)
     assert {name for entry in windows.dump()["windows"] for name in entry} <= {  # type: ignore[union-attr]
-        "endpoint", "model", "limit", "source", "learned_at", "times", "doubted", "succeeded",
+        "endpoint", "model", "limit", "source", "learned_at", "times", "doubted", "succeeded", "succeeded_at",
+        "of_input",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"succeeded": 5_000, "succeeded_at": "now"},
+        {"succeeded": 5_000, "succeeded_at": -1},
+        {"limit": 5_000, "learned_at": True},
+        {"limit": 5_000, "of_input": 1},
+    ],
+)
+def test_an_entry_with_a_field_of_no_sense_is_left_out(entry: dict[str, object]) -> None:
+    state = {"version": 1, "windows": [{"endpoint": "e", "model": "m", **entry}]}
+    assert Windows().load(state) == 0  # type: ignore[arg-type]
+
+
+def test_what_has_changed_is_told_once() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, "a", verdict(), NUMBERS)
+    windows.succeeded(ENDPOINT, "b", 5_000)
+    first = windows.changed()
+    assert {known.model for known in first} == {"a", "b"}
+    assert windows.changed() == ()
+    windows.succeeded(ENDPOINT, "b", 6_000)
+    assert [known.succeeded for known in windows.changed()] == [6_000]
+    windows.unsaved(first)
+    assert {known.model for known in windows.changed()} == {"a", "b"}
+
+
+def test_what_was_saved_and_taken_up_need_not_be_saved_again() -> None:
+    before, after = Windows(), Windows()
+    before.learn(ENDPOINT, "a", verdict(), NUMBERS)
+    after.take_in(before.changed())
+    assert after.changed() == ()
+
+
+def test_names_too_long_to_keep_are_not_told() -> None:
+    windows = Windows()
+    windows.succeeded(ENDPOINT, "m" * 2_000, 5_000)
+    assert windows.changed() == ()
+
+
+# ── what holds, of tables and of what was learned ─────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Table:
+    window: int | None = None
+    input_limit: int | None = None
+    own_window: bool = False
+    own_input_limit: bool = False
+    told_at: float = 0.0
+
+
+def learned(limit: int, source: Source = "stated", *, of_input: bool = False) -> Learned:
+    return Learned(ENDPOINT, MODEL, limit=limit, source=source, of_input=of_input)
+
+
+@pytest.mark.parametrize(
+    ("table", "known", "succeeded", "held"),
+    [
+        (Table(), None, 0, (None, None)),
+        (Table(200_000), None, 150_000, (200_000, None)),
+        # A stated limit stands in the table's place, in both directions; alone where there is none.
+        (Table(), learned(131_072), 0, (131_072, None)),
+        (Table(200_000), learned(131_072), 0, (131_072, None)),
+        (Table(32_768), learned(131_072), 0, (131_072, None)),
+        # The table's input limit was measured for the table's window.
+        (Table(400_000, 272_000), learned(400_000), 0, (400_000, 272_000)),
+        (Table(400_000, 272_000), learned(128_000), 0, (128_000, 272_000)),
+        (Table(400_000, 272_000), learned(1_000_000), 0, (1_000_000, None)),
+        (Table(None, 272_000), learned(1_000_000), 0, (1_000_000, 272_000)),
+        # One of the input is no window.
+        (Table(), learned(272_000, of_input=True), 0, (None, 272_000)),
+        (Table(400_000), learned(272_000, of_input=True), 0, (400_000, 272_000)),
+        (Table(400_000, 128_000), learned(272_000, of_input=True), 0, (400_000, 272_000)),
+        (Table(128_000), learned(272_000, of_input=True), 0, (272_000, 272_000)),
+        # A bound that was inferred only lowers.
+        (Table(), learned(60_000, "refused"), 0, (60_000, None)),
+        (Table(32_768), learned(60_000, "refused"), 0, (32_768, None)),
+        (Table(200_000, 150_000), learned(60_000, "refused"), 0, (60_000, 150_000)),
+        (Table(32_768), learned(60_000, "filled"), 0, (32_768, None)),
+        # A table is wrong where more has succeeded.
+        (Table(8_192), None, 30_000, (30_000, None)),
+        (Table(400_000, 100_000), None, 120_000, (400_000, 120_000)),
+        (Table(8_192), learned(60_000, "refused"), 30_000, (30_000, None)),
+        (Table(), None, 30_000, (None, None)),
+        # What the user set is never raised, and lowered by what is learned.
+        (Table(50_000, own_window=True), None, 70_000, (50_000, None)),
+        (Table(50_000, own_window=True), learned(131_072), 0, (50_000, None)),
+        (Table(50_000, own_window=True), learned(32_768), 0, (32_768, None)),
+        (Table(50_000, own_window=True), learned(40_000, of_input=True), 0, (50_000, 40_000)),
+        (Table(400_000, 50_000, own_input_limit=True), learned(60_000, of_input=True), 0, (400_000, 50_000)),
+        (Table(100_000, 50_000, own_input_limit=True), learned(200_000), 70_000, (200_000, 50_000)),
+    ],
+)
+def test_what_holds(table: Table, known: Learned | None, succeeded: int, held: tuple[int | None, int | None]) -> None:
+    assert effective(table, known, succeeded) == held
+
+
+def test_an_input_limit_that_was_stated_is_known_as_one() -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, verdict(400_000, input_limit=272_000), Sent(tokens=500_000))
+    assert windows.within(ENDPOINT, MODEL, Table(400_000)) == (400_000, 272_000)
+    windows.learn(ENDPOINT, MODEL, verdict(300_000), Sent(tokens=500_000))
+    assert windows.within(ENDPOINT, MODEL, Table(400_000)) == (300_000, None)
+
+
+def test_what_is_old_does_not_count() -> None:
+    windows = Windows(lasts=100)
+    windows.learn(ENDPOINT, MODEL, verdict(65_536), NUMBERS, now=10)
+    windows.succeeded(ENDPOINT, MODEL, 50_000, now=20)
+    assert windows.within(ENDPOINT, MODEL, Table(8_192), now=110) == (65_536, None)
+    assert windows.within(ENDPOINT, MODEL, Table(8_192), now=115) == (50_000, None)
+    assert windows.within(ENDPOINT, MODEL, Table(8_192), now=121) == (8_192, None)
+    windows.succeeded(ENDPOINT, MODEL, 9_000, now=130)
+    assert windows.within(ENDPOINT, MODEL, Table(8_192), now=130) == (9_000, None)
+
+
+def test_what_succeeded_before_the_server_told_its_window_may_have_been_another_configuration() -> None:
+    windows = Windows()
+    windows.succeeded(ENDPOINT, MODEL, 30_000, now=10)
+    assert windows.within(ENDPOINT, MODEL, Table(8_192, told_at=20), now=30) == (8_192, None)
+    windows.succeeded(ENDPOINT, MODEL, 31_000, now=40)
+    assert windows.within(ENDPOINT, MODEL, Table(8_192, told_at=20), now=50) == (31_000, None)
+
+
+SIZES = st.none() | st.integers(256, 2_000_000)
+TABLES = st.builds(Table, SIZES, SIZES, st.booleans(), st.booleans())
+
+
+def room(held: tuple[int | None, int | None]) -> float:
+    return min((size for size in held if size is not None), default=math.inf)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TABLES, st.integers(256, 2_000_000), st.sampled_from(get_args(Source)), st.booleans(), st.integers(0, 2_000_000))
+def test_who_is_right(table: Table, limit: int, source: Source, of_input: bool, succeeded: int) -> None:
+    of_input = of_input and source == "stated"
+    alone, held = effective(table, None, succeeded), effective(table, learned(limit, source, of_input=of_input))
+    for size, own, now in ((table.window, table.own_window, 0), (table.input_limit, table.own_input_limit, 1)):
+        if size is not None and own:  # the user's is an upper bound, and a success does not touch it
+            assert alone[now] == size
+            assert (held[now] or 0) <= size
+        elif size is not None:  # a table's allows what has succeeded
+            assert alone[now] == max(size, succeeded)
+    assert room(held) <= limit
+    if source != "stated":
+        assert room(held) == min(limit, room((table.window, table.input_limit)))
+    elif of_input and not table.own_window and not table.own_input_limit:
+        assert room(held) == limit
+    elif not table.own_window:
+        assert held[0] == (limit if not of_input else table.window and max(table.window, limit))
+
+
+# ── two who watch the same model ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_newer_limit_and_the_larger_success_since_are_kept() -> None:
+    old = replace(learned(65_536), learned_at=10, succeeded=60_000, succeeded_at=40)
+    new = replace(learned(131_072), learned_at=20, succeeded=30_000, succeeded_at=30)
+    both = merged(old, new)
+    assert (both.limit, both.learned_at, both.succeeded, both.succeeded_at) == (131_072, 20, 60_000, 40)
+    before = replace(new, learned_at=50, succeeded=0)
+    assert merged(old, before) == before
+
+
+def test_a_success_of_the_one_lifts_the_limit_of_the_other() -> None:
+    limited = replace(learned(65_536), learned_at=10, times=1)
+    larger = Learned(ENDPOINT, MODEL, succeeded=70_000, succeeded_at=20)
+    assert merged(limited, larger).limit is None
+    assert merged(limited, replace(larger, succeeded_at=5)) == limited
+
+
+LEARNED = st.builds(
+    Learned,
+    st.just(ENDPOINT),
+    st.just(MODEL),
+    limit=SIZES,
+    source=st.sampled_from(get_args(Source)),
+    learned_at=st.integers(0, 4).map(float),
+    times=st.integers(0, 2),
+    doubted=SIZES,
+    succeeded=st.integers(0, 2_000_000),
+    succeeded_at=st.integers(0, 4).map(float),
+    of_input=st.booleans(),
+).map(lambda known: replace(known, succeeded=min(known.succeeded, known.limit or known.succeeded)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(LEARNED, LEARNED)
+def test_in_any_order_the_same_and_nothing_new_the_second_time(one: Learned, other: Learned) -> None:
+    both = merged(one, other)
+    assert both == merged(other, one)
+    assert merged(one, one) == one
+    assert merged(both, one).learned_at == merged(both, other).learned_at == both.learned_at
+    assert both.learned_at >= max(one.learned_at, other.learned_at)
 
 
 # ── whatever happens ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -64,18 +64,22 @@ def budget(
 ) -> Budget:
     """The sizes that hold for a request.
 
-    `input_limit` is what the provider accepts as input where that is less than the window (and stands for a
-    window that is unknown). `output_limit` is what the request asks for; where the provider counts it into
-    the window (`counts_output`), room for it is kept free, half the window at most.
+    `input_limit` is what the provider accepts as input where that is less than the window (percentages are of it
+    where the window is unknown). `output_limit` is what the request asks for; where the provider counts it into
+    the window (`counts_output`), room for it is kept free, half the window at most. An input limit is of the input
+    alone: the output takes nothing from it.
     """
-    window = window if window and window > 0 else input_limit
-    if not window or window <= 0:
-        return Budget()
-    limit = window
-    if counts_output and output_limit and output_limit > 0:
-        limit -= min(output_limit, window // 2)
+    limits = []
     if input_limit and input_limit > 0:
-        limit = min(limit, input_limit)
+        limits.append(input_limit)
+    if window and window > 0:
+        counted = output_limit if counts_output and output_limit and output_limit > 0 else 0
+        limits.append(window - min(counted, window // 2))
+    else:
+        window = input_limit
+    if not limits or not window:
+        return Budget()
+    limit = min(limits)
     wanted = max(1, ceil(_percent(policy.threshold_percent, window)))
     threshold = min(wanted, limit)
     target = min(floor(_percent(policy.target_percent, window)), threshold - 1)

@@ -29,7 +29,7 @@ class Target:
     """As the upstream names it."""
     window: int | None = None
     input_limit: int | None = None
-    """Input tokens the provider accepts where that is less than the window."""
+    """Input tokens the provider accepts where that is less than the window, or the window is unknown."""
     max_output: int | None = None
     counts_output: bool = False
     """The provider refuses a request whose input and output limit together pass the window."""
@@ -42,6 +42,12 @@ class Target:
     """Model for summaries, empty for the model in use."""
     summary_window: int | None = None
     """Window of `summary_model`."""
+    own_window: bool = False
+    """The user set the window: nothing raises it."""
+    own_input_limit: bool = False
+    """The user set the input limit: nothing raises it."""
+    told_at: float = 0.0
+    """When the server itself told the window, seconds since the epoch; 0 where a table says it."""
 
 
 @dataclass(frozen=True, slots=True)

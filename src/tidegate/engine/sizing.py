@@ -30,15 +30,17 @@ class Sizing:
     """Real tokens per estimated token, as far as a refusal of this request has shown; at least 1."""
 
     def limits(self) -> Budget:
-        """Window, threshold and target, as far as they are known by now: a window learned from a refusal is below the
-        one in the tables."""
+        """Window, threshold and target, as far as they are known by now.
+
+        What was learned comes first, then what the target says: the user's figures, the provider's file, its API,
+        litellm's table. `overflow.learned.effective` has the rule.
+        """
         target = self.request.target
-        learned = self.kit.windows.limit(target.endpoint, target.model, now=self.request.now)
-        known = [size for size in (target.window, learned) if size is not None]
+        window, input_limit = self.kit.windows.within(target.endpoint, target.model, target, now=self.request.now)
         return budget(
             self.kit.policy,
-            window=min(known) if known else None,
-            input_limit=target.input_limit,
+            window=window,
+            input_limit=input_limit,
             output_limit=self.request.conversation.output_limit,
             counts_output=target.counts_output,
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tidegate.overflow.window import LARGEST, SMALLEST
+from tidegate.overflow.learned import LARGEST, SMALLEST
 from tidegate.wire.conversation import JsonObject, JsonValue
 
 Api: TypeAlias = Literal["models", "anthropic", "props", "show", "ps", "litellm"]

@@ -7,42 +7,29 @@ Called by the engine's drivers.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
+from tidegate.overflow.learned import (
+    LARGEST,
+    SMALLEST,
+    Learned,
+    Sizes,
+    Source,
+    as_entry,
+    effective,
+    from_entry,
+    merged,
+    nameable,
+)
 from tidegate.overflow.verdict import Sent, Verdict
 from tidegate.wire.conversation import JsonObject, JsonValue
 
-SMALLEST = 256
-"""Local servers do run with windows this small; below 1,024 a number counts only if it fits what was sent."""
 _SMALL = 1_024
-LARGEST = 20_000_000
 _ESTIMATE_ERROR = 3.0
 """How far the size we estimated may be from the provider's count."""
 _ALIKE = 1.5
 """Sizes refused without a number that differ by no more than this speak of the same limit."""
-_LONGEST_NAME = 1_024
-
-Source = Literal["stated", "refused", "filled"]
-"""A refusal stated the limit; one without numbers was of this size; or an answer ended because the window was full."""
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What is known of one endpoint's model. Tokens; times as they were given."""
-
-    endpoint: str
-    model: str
-    limit: int | None = None
-    source: Source = "stated"
-    learned_at: float = 0.0
-    times: int = 0
-    """How often refusals have agreed on the limit."""
-    doubted: int | None = None
-    """A limit below what has succeeded here, believed when it comes a second time."""
-    succeeded: int = 0
-    """Input tokens of the largest success since the limit was learned."""
 
 
 class Windows:
@@ -55,8 +42,9 @@ class Windows:
         self._lasts = lasts
         self._lasts_unstated = lasts_unstated
         self._known: OrderedDict[tuple[str, str], Learned] = OrderedDict()
+        self._unsaved: set[tuple[str, str]] = set()
         self.changes = 0
-        """Grows with each change, so that a keeper knows when to `dump` again."""
+        """Grows with each change, so that a keeper knows when to ask for what has `changed`."""
 
     def learn(self, endpoint: str, model: str, verdict: Verdict, sent: Sent | None = None, *, now: float = 0.0) -> bool:
         """Take a limit from an overflow verdict; whether one was taken.
@@ -75,7 +63,8 @@ class Windows:
             return stated is not None and _plausible(stated, verdict, sent) and self._take(known, stated, "stated", now)
         stated = verdict.input_limit or verdict.window
         if stated is not None:
-            return _plausible(stated, verdict, sent) and self._take(known, stated, "stated", now)
+            of_input = verdict.input_limit is not None
+            return _plausible(stated, verdict, sent) and self._take(known, stated, "stated", now, of_input)
         refused = verdict.input_tokens or (sent.tokens if sent else None)
         if refused is None or not SMALLEST <= refused <= LARGEST:
             return False
@@ -91,17 +80,18 @@ class Windows:
     def succeeded(self, endpoint: str, model: str, input_tokens: int, *, now: float = 0.0) -> None:
         """A request of this size was answered: a smaller limit is forgotten."""
         known = self._get(endpoint, model)
-        if input_tokens <= known.succeeded:
+        if input_tokens <= self._success(known, now):
             return
         if known.limit is not None and input_tokens > known.limit:
-            known = replace(known, limit=None, times=0, learned_at=now)
-        self._put(replace(known, succeeded=input_tokens))
+            known = replace(known, limit=None, of_input=False, times=0, learned_at=now)
+        self._put(replace(known, succeeded=input_tokens, succeeded_at=now))
 
     def filled(self, endpoint: str, model: str, tokens: int, *, now: float = 0.0) -> None:
         """An answer was cut because input and output together, `tokens`, filled the window: that is its size."""
         known = self._get(endpoint, model)
-        if SMALLEST <= tokens <= LARGEST and tokens > known.succeeded and (known.limit is None or tokens < known.limit):
-            self._put(replace(known, limit=tokens, source="filled", learned_at=now, times=1))
+        above = tokens > self._success(known, now)
+        if SMALLEST <= tokens <= LARGEST and above and (known.limit is None or tokens < known.limit):
+            self._put(replace(known, limit=tokens, of_input=False, source="filled", learned_at=now, times=1))
 
     def limit(self, endpoint: str, model: str, *, now: float = 0.0) -> int | None:
         """The learned limit, or None where there is none or it is too old."""
@@ -110,35 +100,57 @@ class Windows:
             return None
         return known.limit
 
+    def within(self, endpoint: str, model: str, table: Sizes, *, now: float = 0.0) -> tuple[int | None, int | None]:
+        """(window, input limit) to go by: what the tables say, put right by what is known here. See `effective`."""
+        known = self._known.get((endpoint, model))
+        if known is None:
+            return table.window, table.input_limit
+        success = self._success(known, now) if known.succeeded_at >= table.told_at else 0
+        return effective(table, None if known.limit is None or self._stale(known, now) else known, success)
+
+    def changed(self) -> tuple[Learned, ...]:
+        """What has changed since this was asked last, for a keeper that saves entry by entry."""
+        keys, self._unsaved = self._unsaved, set()
+        return tuple(known for key in keys if (known := self._known.get(key)) and nameable(known))
+
+    def unsaved(self, entries: Iterable[Learned]) -> None:
+        """These could not be saved: they count as changed again."""
+        self._unsaved |= {(entry.endpoint, entry.model) for entry in entries}
+
     def __iter__(self) -> Iterator[Learned]:
         """What is known, for diagnostics; the least recently touched first, old limits included."""
         return iter(tuple(self._known.values()))
 
     def dump(self) -> JsonObject:
         """All that is known, as JSON, for `load` after a restart. Names endpoints and models, nothing else."""
-        kept: list[JsonValue] = [
-            {name: value for name in _FIELDS if (value := getattr(known, name)) != _DEFAULTS.get(name)}
-            for known in self
-        ]
-        return {"version": 1, "windows": kept}
+        return {"version": 1, "windows": [as_entry(known) for known in self]}
 
     def load(self, state: JsonValue) -> int:
-        """Take up what `dump` gave, where it is newer than what is known here; how much was. What is no dump of this
-        version, or of no sense in it, is left out."""
+        """Take up what `dump` gave, where it says more than what is known here (see `merged`); how much did. What is no
+        dump of this version, or of no sense in it, is left out."""
         entries = state.get("windows") if isinstance(state, dict) and state.get("version") == 1 else None
         if not isinstance(entries, list):
             return 0
+        return self.take_in(learned for entry in entries[-self._size :] if (learned := from_entry(entry)) is not None)
+
+    def take_in(self, entries: Iterable[Learned]) -> int:
+        """The same of entries that were saved."""
         taken = 0
-        for entry in entries[-self._size :]:
-            learned = _read(entry)
-            if learned is not None and learned.learned_at >= self._get(learned.endpoint, learned.model).learned_at:
-                self._put(learned)
+        for learned in entries:
+            key = learned.endpoint, learned.model
+            known = self._known.get(key)
+            both = learned if known is None else merged(known, learned)
+            if both != known:
+                waits = key in self._unsaved
+                self._put(both)
+                if both == learned and not waits:
+                    self._unsaved.discard(key)
                 taken += 1
         return taken
 
-    def _take(self, known: Learned, limit: int, source: Source, now: float) -> bool:
+    def _take(self, known: Learned, limit: int, source: Source, now: float, of_input: bool = False) -> bool:
         repeated = known.doubted == limit or (source == "refused" and _alike(known.doubted, limit))
-        if limit <= known.succeeded and not repeated:
+        if limit <= self._success(known, now) and not repeated:
             self._put(replace(known, doubted=limit))
             return False
         again = known.source == source and (
@@ -152,6 +164,7 @@ class Windows:
                 source=source,
                 learned_at=now,
                 times=known.times + 1 if again else 1,
+                of_input=of_input,
             )
         )
         return True
@@ -160,6 +173,10 @@ class Windows:
         weak = known.source == "refused" and known.times < 2
         return now - known.learned_at > (self._lasts_unstated if weak else self._lasts)
 
+    def _success(self, known: Learned, now: float) -> int:
+        """Input tokens that have succeeded not too long ago."""
+        return known.succeeded if now - known.succeeded_at <= self._lasts else 0
+
     def _get(self, endpoint: str, model: str) -> Learned:
         return self._known.get((endpoint, model)) or Learned(endpoint, model)
 
@@ -167,13 +184,11 @@ class Windows:
         key = known.endpoint, known.model
         self._known[key] = known
         self._known.move_to_end(key)
+        self._unsaved.add(key)
         self.changes += 1
         while len(self._known) > self._size:
-            self._known.popitem(last=False)
-
-
-_FIELDS = tuple(field.name for field in fields(Learned))
-_DEFAULTS = {field.name: field.default for field in fields(Learned)}
+            gone, _ = self._known.popitem(last=False)
+            self._unsaved.discard(gone)
 
 
 def _plausible(stated: int, verdict: Verdict, sent: Sent | None) -> bool:
@@ -191,36 +206,3 @@ def _plausible(stated: int, verdict: Verdict, sent: Sent | None) -> bool:
 def _alike(one: int | None, other: int) -> bool:
     """Whether two sizes that were refused without a number speak of one limit."""
     return one is not None and max(one, other) <= min(one, other) * _ALIKE
-
-
-def _read(entry: JsonValue) -> Learned | None:
-    """An entry of a dump; None where it is none."""
-    if not isinstance(entry, dict):
-        return None
-    endpoint, model = entry.get("endpoint"), entry.get("model")
-    source = next((known for known in get_args(Source) if known == entry.get("source", "stated")), None)
-    if not isinstance(endpoint, str) or not isinstance(model, str) or len(endpoint) + len(model) > _LONGEST_NAME:
-        return None
-    numbers = {name: entry.get(name) for name in ("limit", "doubted", "succeeded", "times")}
-    learned_at = entry.get("learned_at", 0.0)
-    if (
-        source is None
-        or not isinstance(learned_at, int | float)
-        or not all(_is_size(number) for number in numbers.values())
-    ):
-        return None
-    sizes = {name: number for name, number in numbers.items() if isinstance(number, int)}
-    return Learned(
-        endpoint,
-        model,
-        limit=sizes.get("limit"),
-        source=source,
-        learned_at=float(learned_at),
-        times=sizes.get("times", 0),
-        doubted=sizes.get("doubted"),
-        succeeded=sizes.get("succeeded", 0),
-    )
-
-
-def _is_size(value: JsonValue) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST)
