@@ -15,7 +15,7 @@ BODY = body(history(2), max_tokens=2_000)
 
 
 def limits(to: Target, *, stated: int | None = None, input_limit: int | None = None, succeeded: int = 0) -> Budget:
-    """The sizes for a request with an output limit of 2,000 tokens, after a refusal that stated a size and a success."""
+    """The sizes for a request with an output limit of 2,000 tokens, after a refusal that states one and a success."""
     tools, asked = kit(), request(BODY, to=to)
     if stated or input_limit:
         refused = Verdict("overflow", "compact", True, Evidence("r", "f"), window=stated, input_limit=input_limit)

@@ -132,8 +132,9 @@ _DEFAULTS = {field.name: field.default for field in fields(Learned)}
 
 
 def nameable(known: Learned) -> bool:
-    """Whether its names are short enough to be kept."""
-    return len(known.endpoint) + len(known.model) <= _LONGEST_NAME
+    """Whether its names can be kept: not too long, and text that has an encoding (clients do send half characters)."""
+    names = known.endpoint + known.model
+    return len(names) <= _LONGEST_NAME and (names.isascii() or names == names.encode(errors="replace").decode())
 
 
 def from_entry(entry: JsonValue) -> Learned | None:

@@ -15,8 +15,10 @@ from tidegate.store.keyfile import Keys, load_or_create
 from tidegate.store.memory import MemoryStore
 from tidegate.store.seal import Sealer
 from tidegate.store.sqlite import SqliteStore
+from tidegate.store.windows import KeepsWindows, windows_in
 
 __all__ = [
+    "KeepsWindows",
     "Keys",
     "MemoryStore",
     "NullStore",
@@ -28,6 +30,7 @@ __all__ = [
     "default_path",
     "load_or_create",
     "open_store",
+    "windows_in",
 ]
 
 StoreKind: TypeAlias = Literal["sqlite", "memory", "none"]

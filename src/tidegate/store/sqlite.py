@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from tidegate.engine.checkpoint import Checkpoint, Found, Report, StoreError
+from tidegate.overflow.learned import Learned
 from tidegate.store.file import BUSY_SECONDS, DatabaseFile, cause_of, is_locked, writing
 from tidegate.store.record import REPORTS_PER_BUCKET, longest_of_each_kind, pack, place_of, unpack
 from tidegate.store.retention import delete, sweep
 from tidegate.store.seal import Sealer
+from tidegate.store.windows import merge, read_all
 
 _QUIET_SECONDS: Final = 1.0
 """How long reads and reports do not try again after a lock timed out: a try may hold up the caller's loop."""
@@ -109,6 +111,15 @@ class SqliteStore:
         """Adds a report; the newest 16 of its (tenant, bucket) are kept."""
         self._check_quiet()
         self._run(lambda db: self._report(db, tenant, report))
+
+    def windows(self) -> list[Learned]:
+        """Learned windows, the least recently kept first."""
+        return self._run(read_all)
+
+    def save_windows(self, entries: Iterable[Learned]) -> list[Learned]:
+        """Merges learned windows into those of every process that shares the file; what they are then."""
+        now = self._clock()
+        return self._run(lambda db: merge(db, entries, now=now, kept_since=now - self._retention))
 
     def check(self) -> None:
         """Reads and takes the write lock. Raises `StoreError` where that cannot be done now."""
