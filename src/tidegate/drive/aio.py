@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
 from tidegate.drive.answer import HeldAnswer, Incoming
+from tidegate.drive.direct import Begun
 from tidegate.drive.flights import Flights
 from tidegate.drive.held import to_fall_back_on
 from tidegate.engine.checkpoint import Checkpoint, Report, Store
@@ -96,12 +97,16 @@ class Driver:
     delivering: bool = False
     originals: list[int] = field(default_factory=list)
 
-    async def drive(self, life: Life) -> None:
-        """Runs the exchange to its end. Raises `UpstreamError` where nothing could be delivered, and nothing else of
-        Tidegate's own making: a fault inside falls back to the client's own request."""
+    async def drive(self, life: Life, begun: Begun | None = None) -> None:
+        """Runs the exchange to its end, from where it was driven directly so far. Raises `UpstreamError` where nothing
+        could be delivered, and nothing else of Tidegate's own making: a fault inside falls back to the client's own
+        request."""
         try:
             try:
-                await self._steps(life)
+                if begun is None:
+                    await self._steps(life, next(life, None))
+                else:
+                    await self._go_on(life, begun)
             except (UpstreamError, asyncio.CancelledError):
                 raise
             except Exception as fault:
@@ -118,8 +123,23 @@ class Driver:
             for answer in self.answers:
                 await answer.close()
 
-    async def _steps(self, life: Life) -> None:
-        effect = next(life, None)
+    async def _go_on(self, life: Life, begun: Begun) -> None:
+        if begun.answer is not None and begun.head is not None:
+            self.answers.append(begun.answer)
+            self.heads.append(begun.head)
+            if begun.original:
+                self.originals.append(begun.answer.number)
+        elif begun.answer is not None:
+            await begun.answer.close()
+        if begun.fault:
+            await self._relay_plainly()
+        elif begun.error is None:
+            await self._steps(life, begun.effect)
+        else:
+            with suppress(StopIteration):
+                await self._steps(life, life.throw(begun.error))
+
+    async def _steps(self, life: Life, effect: Effect | None) -> None:
         while effect is not None:
             try:
                 result = await self._perform(effect)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 
 from tidegate import __version__
 from tidegate.config import Settings
@@ -19,10 +19,11 @@ from tidegate.engine.request import Kit
 from tidegate.gateway.arrival import Arrival, ClientGone, Receive, Scope, Send, arrived
 from tidegate.gateway.asgi import AsgiClient, CutShort
 from tidegate.gateway.conversations import Conversations, fault, tell
+from tidegate.gateway.edge import Line, Sender
 from tidegate.gateway.guard import Guard
 from tidegate.gateway.messages import spoken
 from tidegate.gateway.relay import relay
-from tidegate.gateway.routes import route
+from tidegate.gateway.routes import Route, route
 from tidegate.gateway.targets import NoProvider, Targets
 from tidegate.providers import Catalogue
 from tidegate.store import SqliteStore
@@ -73,11 +74,45 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    def gathers(self, arrival: Arrival) -> bool:
+        """Whether a request carries a conversation that may be answered by plain calls, once its body is whole."""
+        if arrival.method != "POST" or arrival.upgrades:
+            return False
+        where = self._route(arrival)
+        return where.dialect is not None and where.kind in ("conversation", "count") and not self._refusal(arrival)
+
+    def at_once(self, line: Line) -> bool:
+        """Answers such a request through its line; False where it must be answered over ASGI."""
+        arrival = line.arrival
+        where = self._route(arrival)
+        if where.dialect is None:
+            return False
+        sender = Sender(line)
+        client = AsgiClient(sender, where.dialect, arrival.id, arrival.headers)
+        try:
+            self.conversations.at_once(
+                arrival,
+                where,
+                where.dialect,
+                client,
+                line,
+                sender,
+                lambda work: self._told(arrival, client, work),
+                lambda: self._log(arrival, client),
+            )
+        except Exception:
+            return False  # it will happen again there, and be told
+        return True
+
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrival = arrived(scope)
         client = AsgiClient(send, spoken(arrival.plain), arrival.id, arrival.headers)
+        await self._told(arrival, client, self._answer(arrival, client, receive))
+
+    async def _told(self, arrival: Arrival, client: AsgiClient, work: Coroutine[object, object, None]) -> None:
+        """Awaits the work for a client, who is told what goes wrong in it."""
         try:
-            await self._answer(arrival, client, receive)
+            await work
         except NoProvider as error:
             await client.fail(404, str(error), "unknown_provider")
         except BodyTooLarge as error:
@@ -92,10 +127,16 @@ class App:
         finally:
             self._log(arrival, client)
 
+    def _route(self, arrival: Arrival) -> Route:
+        return route(arrival.path, self.catalogue.names, single=self.targets.single)
+
+    def _refusal(self, arrival: Arrival) -> str:
+        return self.guard.refusal(arrival.plain.get("host", ""), arrival.plain.get("origin", ""))
+
     async def _answer(self, arrival: Arrival, client: AsgiClient, receive: Receive) -> None:
-        where = route(arrival.path, self.catalogue.names, single=self.targets.single)
+        where = self._route(arrival)
         client.dialect = where.dialect or client.dialect
-        refusal = self.guard.refusal(arrival.plain.get("host", ""), arrival.plain.get("origin", ""))
+        refusal = self._refusal(arrival)
         if refusal:
             await client.fail(403, refusal, "foreign_origin")
             return

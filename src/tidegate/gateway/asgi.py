@@ -92,10 +92,16 @@ class AsgiClient:
 
     async def answer_head(self, status: int, headers: Headers) -> None:
         """Begins with the head of an upstream's answer. Raises `UpstreamError` for a status that HTTP does not have."""
+        await self._begin(status, self.begun_answer(status, headers))
+
+    def begun_answer(self, status: int, headers: Headers) -> Headers:
+        """The headers that an upstream's answer begins with; from now on it has begun. Raises `UpstreamError` for a
+        status that HTTP does not have."""
         if not 200 <= status <= 599:
             raise UpstreamError(f"The upstream answered with status {status}. Check that the URL is that of the API.")
-        self.answering = True
-        await self._begin(status, [*returned(status, headers), *outcome_headers(self.request_id, self.outcome)])
+        self.answering = self.begun = True
+        self.status = status
+        return [*returned(status, headers), *outcome_headers(self.request_id, self.outcome)]
 
     async def piece(self, piece: bytes) -> None:
         """The next piece of the answer's body."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.config import Settings
 from tidegate.drive.aio import Driver, Pace
+from tidegate.drive.direct import Begun, Direct
 from tidegate.drive.flights import Flights
 from tidegate.engine.checkpoint import Store
 from tidegate.engine.effects import Notify, Outcome, UpstreamError
@@ -20,6 +21,7 @@ from tidegate.engine.request import Kit, Request
 from tidegate.gateway.arrival import Arrival, Receive, while_connected, whole_body
 from tidegate.gateway.asgi import AsgiClient, CutShort
 from tidegate.gateway.credentials import Tenants, identity, with_key
+from tidegate.gateway.edge import Edge, Line, Sender
 from tidegate.gateway.messages import bypasses, forwarded, readable, unbound
 from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
@@ -49,6 +51,15 @@ class Reading:
     """`body` is not the client's own: a provider's name was taken out of it, and it is not compressed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """See `tidegate.drive.direct.Times`."""
+
+    head: float
+    hold: float
+    read: float
+
+
 class Conversations:
     """Answers conversations. One instance a process."""
 
@@ -73,17 +84,62 @@ class Conversations:
             hold_seconds=stream.hold_seconds,
             hold_bytes=stream.hold_bytes,
         )
+        self.times = Times(pool.timeouts.head, stream.hold_seconds, pool.timeouts.read)
 
     async def answer(
         self, arrival: Arrival, where: Route, dialect: DialectName, client: AsgiClient, receive: Receive
     ) -> None:
         """Answers one request. Raises `NoProvider`, `BodyTooLarge`, `UpstreamError`, `ClientGone` and `CutShort`."""
         body = await whole_body(arrival, receive, self.body_limit)
+        notify = self._notify(arrival)
+        upstream, life = self._prepare(arrival, where, dialect, client, body, notify)
+        work = self._drive(self._driver(dialect, upstream, client, notify), upstream, life, None, client, notify)
+        await while_connected(work, receive, lambda: client.ended)
 
+    def at_once(
+        self,
+        arrival: Arrival,
+        where: Route,
+        dialect: DialectName,
+        client: AsgiClient,
+        line: Line,
+        sender: Sender,
+        told: Callable[[Coroutine[object, object, None]], Coroutine[object, object, None]],
+        over: Callable[[], None],
+    ) -> None:
+        """Answers one request, whose body is there, by plain calls; what needs waiting is awaited in `told`.
+
+        Raises `NoProvider` and `BodyTooLarge`, where nothing has been done yet.
+        """
+        notify = self._notify(arrival)
+        upstream, life = self._prepare(arrival, where, dialect, client, line.body, notify)
+
+        async def drive(begun: Begun) -> None:
+            await self._drive(self._driver(dialect, upstream, client, notify), upstream, life, begun, client, notify)
+
+        edge = Edge(line, sender, client, upstream, drive, told, over)
+        Direct(life, dialect, line, edge, self.store, self.times, self.pace.hold_bytes, notify).start()
+
+    def _notify(self, arrival: Arrival) -> Callable[[Notify], None]:
         def notify(notice: Notify) -> None:
-            of_the_store = notice.event == "fault" and notice.detail.get("where") == "store"
-            tell(arrival, notice, quietly=of_the_store and not self.store_faults.due())
+            if notice.event == "fault":
+                of_the_store = notice.detail.get("where") == "store"
+                tell(arrival, notice, quietly=of_the_store and not self.store_faults.due())
+            elif steps.isEnabledFor(logging.DEBUG):
+                tell(arrival, notice)
 
+        return notify
+
+    def _prepare(
+        self,
+        arrival: Arrival,
+        where: Route,
+        dialect: DialectName,
+        client: AsgiClient,
+        body: bytes,
+        notify: Callable[[Notify], None],
+    ) -> tuple[ClientUpstream, Life]:
+        """Where a request goes and what is to become of it. Raises `NoProvider` and `BodyTooLarge`."""
         reading = self._read(arrival, where, dialect, body, notify)
         provider = reading.choice.provider
         client.provider, client.model = provider.name, reading.choice.model
@@ -103,21 +159,33 @@ class Conversations:
         )
         client.streams = reading.conversation is not None and reading.conversation.stream
         life = self._life(arrival, where, dialect, reading, self.tenants.of(secret, root), notify)
-        driver = Driver(dialect, upstream, client, self.store, self.flights, self.pace, notify)
+        return upstream, life
 
-        async def work() -> None:
-            try:
-                await driver.drive(life)
-            except (UpstreamError, CutShort):
+    def _driver(
+        self, dialect: DialectName, upstream: ClientUpstream, client: AsgiClient, notify: Callable[[Notify], None]
+    ) -> Driver:
+        return Driver(dialect, upstream, client, self.store, self.flights, self.pace, notify)
+
+    async def _drive(
+        self,
+        driver: Driver,
+        upstream: ClientUpstream,
+        life: Life,
+        begun: Begun | None,
+        client: AsgiClient,
+        notify: Callable[[Notify], None],
+    ) -> None:
+        """Drives an exchange; whatever the driver itself fails at, the client's request is relayed."""
+        try:
+            await driver.drive(life, begun)
+        except (UpstreamError, CutShort):
+            raise
+        except Exception as error:
+            notify(fault("driver", error))
+            if client.begun:
                 raise
-            except Exception as error:
-                notify(fault("driver", error))
-                if client.begun:
-                    raise
-                client.outcome = Outcome(reason="fault")
-                await pass_on(await upstream.send(None, {}), client)
-
-        await while_connected(work(), receive, lambda: client.ended)
+            client.outcome = Outcome(reason="fault")
+            await pass_on(await upstream.send(None, {}), client)
 
     def _read(
         self, arrival: Arrival, where: Route, dialect: DialectName, body: bytes, notify: Callable[[Notify], None]

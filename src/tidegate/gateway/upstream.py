@@ -51,13 +51,20 @@ class ClientUpstream:
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Response:
         """See `tidegate.drive.aio.Upstream`."""
-        if body is None:
-            request = Request(self.method, self.url, self.headers, self.original)
-        else:
-            request = Request(self.method, self.url, with_added(unbound(self.headers), add_headers), body)
-        response = await self.pool.send(request)
+        response = await self.pool.send(self._request(body, add_headers))
         self.on_status(response.status)
         return response
+
+    def send_now(
+        self, body: bytes | None, add_headers: Mapping[str, str], listener: Callable[[bool], None]
+    ) -> Response | None:
+        """See `tidegate.drive.direct.Edge`."""
+        return self.pool.send_now(self._request(body, add_headers), listener)
+
+    def _request(self, body: bytes | None, add_headers: Mapping[str, str]) -> Request:
+        if body is None:
+            return Request(self.method, self.url, self.headers, self.original)
+        return Request(self.method, self.url, with_added(unbound(self.headers), add_headers), body)
 
     async def call(self, call: Call) -> Reply:
         """See `tidegate.drive.aio.Upstream`. A call lost on the way, or to a server in trouble, is made once more."""

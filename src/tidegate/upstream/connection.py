@@ -95,6 +95,12 @@ class Connection(asyncio.Protocol):
 
     # --- the response's side
 
+    def pause_reading(self) -> None:
+        """The reader can't keep up."""
+        if not self._read_paused and self._transport is not None and not self.closed:
+            self._read_paused = True
+            self._transport.pause_reading()
+
     def resume_reading(self) -> None:
         """The reader has caught up."""
         if self._read_paused and self._transport is not None and not self.closed:
@@ -106,10 +112,14 @@ class Connection(asyncio.Protocol):
 
         One timer serves all waits of a connection: it is set anew only where it would ring too late.
         """
+        self.expect(seconds)
+        return self._loop.create_future()
+
+    def expect(self, seconds: float) -> None:
+        """Has the response woken with False where nothing else wakes it for so long."""
         self._deadline = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > self._deadline:
             self._set_timer()
-        return self._loop.create_future()
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -157,9 +167,8 @@ class Connection(asyncio.Protocol):
     def _deliver(self, response: Response, answers: Answers) -> None:
         waiting = response.add(answers.pieces)
         answers.pieces = []
-        if waiting > HIGH_WATER and not self._read_paused and self._transport is not None:
-            self._read_paused = True
-            self._transport.pause_reading()
+        if waiting > HIGH_WATER:
+            self.pause_reading()
 
     def eof_received(self) -> None:
         """Called by the loop: the upstream will send no more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
 
 from tidegate.engine.effects import UpstreamError
@@ -109,6 +109,46 @@ class Pool:
                 raise
         connection = await self._obtain(route, timeouts, fresh=True)
         return await self._exchange(connection, route, address, request, timeouts)
+
+    def send_now(
+        self, request: Request, listener: Callable[[bool], None], timeouts: Timeouts | None = None
+    ) -> Response | None:
+        """Sends a request without waiting, where an idle connection is at hand; None where there is none.
+
+        The answer is still to come, its head too: `listener` is called as `Response.listener` says. The body is bytes
+        or None. Raises `UpstreamError` for a request that can't be written.
+        """
+        timeouts = timeouts or self._timeouts
+        address = parse(request.url)
+        route = self._route(address)
+        connection: Connection | None = None
+        while route.idle and connection is None and not self._closed:
+            connection = route.idle.pop()
+            if self._too_old(connection):
+                connection.abort()
+                connection = None
+        if connection is None:
+            return None
+        body = request.body
+        if body is not None and not isinstance(body, bytes):
+            raise TypeError("a body that is sent at once is bytes")
+        response = self._use_again(connection).begin(request.method, timeouts.read)
+        try:
+            through = route.proxy if address.scheme == "http" else None
+            head = write_head(request, address, proxy_headers(through), absolute=through is not None)
+        except BaseException:
+            response.abandon()
+            raise
+        response.listener = listener
+        _write_whole(connection, head, body or b"")
+        connection.sent()
+        response.expect(timeouts.head)
+        return response
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long a request waits where it does not say."""
+        return self._timeouts
 
     async def close(self) -> None:
         """Closes every connection; answers in progress end with `UpstreamError`."""

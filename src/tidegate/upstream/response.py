@@ -6,6 +6,7 @@ The gateway reads it; `connection.py` fills it; `pool.py` makes it wait.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.engine.effects import UpstreamError
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Response:
-    """An answer. Its head is there; its body is read piece by piece, by one task at a time.
+    """An answer. Its head is there; its body is read piece by piece, by one task at a time, or taken by a listener that
+    is called when there is more.
 
     `headers` are as the upstream sent them, order and case kept. Trailers are read and dropped (RFC 9110
     6.5.1).
@@ -26,7 +28,7 @@ class Response:
 
     __slots__ = (
         "_complete", "_connection", "_error", "_length", "_pieces", "_read_seconds", "_size", "_waiter",
-        "headers", "http_version", "reason", "status",
+        "headers", "http_version", "listener", "reason", "status",
     )  # fmt: skip
 
     status: int
@@ -39,6 +41,9 @@ class Response:
         self.reason = b""
         self.headers = []
         self.http_version = ""
+        self.listener: Callable[[bool], None] | None = None
+        """Called in place of waking a task: with True when there is news (a head, a piece, an end, a cut), with False
+        when the time given to `expect` is up."""
         self._connection: Connection | None = connection
         self._read_seconds = read_seconds
         self._pieces: list[bytes] = []
@@ -60,11 +65,44 @@ class Response:
             if self._error is not None:
                 raise self._error
             await self._wait(self._read_seconds, faults.SENT_NOTHING)
+        return self._taken()
+
+    def take(self) -> bytes | None:
+        """`read` for listeners: None where there is nothing yet."""
+        if self._pieces:
+            return self._taken()
+        if self._error is not None:
+            raise self._error
+        return b"" if self._complete else None
+
+    def expect(self, seconds: float) -> None:
+        """Has the listener called when nothing has come for so long. It says what that means: see `late`."""
+        if self._connection is not None:
+            self._connection.expect(seconds)
+
+    def late(self, seconds: float) -> None:
+        """The upstream has taken too long: the connection is closed, and the answer ends with an error."""
+        connection = self._connection
+        if connection is not None:
+            failure = faults.SENT_NOTHING if self.status else faults.BEGAN_NOT
+            connection.abort(faults.timed_out(connection.peer, failure, seconds))
+
+    def pause(self) -> None:
+        """The reader is slow: the upstream is read no further until `resume`."""
+        if self._connection is not None:
+            self._connection.pause_reading()
+
+    def resume(self) -> None:
+        """The reader has caught up."""
+        if self._connection is not None:
+            self._connection.resume_reading()
+
+    def _taken(self) -> bytes:
         pieces = self._pieces
         piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._pieces = []
         self._size = 0
-        if self._connection is not None:
+        if self._connection is not None and self.listener is None:
             self._connection.resume_reading()
         return piece
 
@@ -129,8 +167,10 @@ class Response:
             connection.abort(faults.timed_out(connection.peer, failure, seconds))
 
     def wake(self, in_time: bool = True) -> None:
-        """Tells the waiting task that there is news. For the connection."""
-        if self._waiter is not None and not self._waiter.done():
+        """Tells whoever waits that there is news. For the connection."""
+        if self.listener is not None:
+            self.listener(in_time)
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(in_time)
 
     def filled(self, answers: Answers) -> None:
