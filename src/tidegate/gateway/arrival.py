@@ -7,10 +7,10 @@ Knows ASGI's scope and receive; nothing of what the request asks for. Called by 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tidegate.upstream.decode import BodyTooLarge
@@ -22,51 +22,90 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 
+ARRIVAL = "tidegate.arrival"
+"""Key of a scope that holds the `Arrival`, where the server has made it."""
+
+
 class ClientGone(Exception):
     """The client left before it had its answer."""
 
 
-@dataclass(frozen=True, slots=True)
 class Arrival:
-    """One HTTP request: what is known before its body is read."""
+    """One HTTP request: what is known before its body is read. Nothing of it changes."""
 
-    id: str
-    method: str
-    path: str
-    """As it stood in the request line, percent-encoded."""
-    query: bytes
-    headers: Headers
-    """Names in lower case, in order."""
-    plain: Mapping[str, str]
-    """The same as text; of a name that came twice, the last value."""
-    began: float
-    """Seconds since the epoch."""
+    __slots__ = ("_named", "_plain", "began", "headers", "id", "method", "path", "query")
+
+    def __init__(self, method: str, path: str, query: bytes, headers: Headers) -> None:
+        self.id = next_id()
+        self.method = method
+        self.path = path
+        """As it stood in the request line, percent-encoded."""
+        self.query = query
+        self.headers = headers
+        """Names in lower case, in order."""
+        self.began = time.time()
+        """Seconds since the epoch."""
+        self._named: dict[bytes, bytes] | None = None
+        self._plain: dict[str, str] | None = None
+
+    def header(self, name: bytes) -> bytes | None:
+        """The value of a header by its name in lower case; of one that came twice, the last."""
+        named = self._named
+        if named is None:
+            named = self._named = dict(self.headers)
+        return named.get(name)
+
+    @property
+    def plain(self) -> Mapping[str, str]:
+        """The headers as text; of a name that came twice, the last value."""
+        if self._plain is None:
+            self._plain = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
+        return self._plain
 
     @property
     def upgrades(self) -> bool:
         """Asks for a WebSocket. Any other `Upgrade` (Java's `h2c`) is an offer, to be ignored (RFC 9110, 7.8)."""
-        return "websocket" in self.plain.get("upgrade", "").lower()
+        asked = self.header(b"upgrade")
+        return asked is not None and b"websocket" in asked.lower()
 
     @property
     def length(self) -> int | None:
         """Bytes of the body where it is announced."""
-        value = self.plain.get("content-length", "")
-        return int(value) if value.isdigit() else None
+        value = self.header(b"content-length")
+        return int(value) if value is not None and value.isdigit() else None
 
 
 def arrived(scope: Scope) -> Arrival:
-    """The head of a request."""
-    headers: Headers = scope["headers"]
+    """The head of a request: the one its server has read, or that of any ASGI server."""
+    known: Arrival | None = scope.get(ARRIVAL)
+    if known is not None:
+        return known
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-    return Arrival(
-        os.urandom(8).hex(),
-        scope["method"],
-        raw_path.decode("latin-1"),
-        scope["query_string"],
-        headers,
-        {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
-        time.time(),
-    )
+    return Arrival(scope["method"], raw_path.decode("latin-1"), scope["query_string"], scope["headers"])
+
+
+class _Ids:
+    """Names of requests: a word of chance for this process, and a count. They only have to differ."""
+
+    __slots__ = ("count", "word")
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Another word: a process that was copied must not name its requests as the copy does."""
+        self.word = os.urandom(4).hex()
+        self.count = itertools.count(int.from_bytes(os.urandom(4), "big"))
+
+
+_ids = _Ids()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ids.renew)
+
+
+def next_id() -> str:
+    """The name of the next request: 16 hex digits."""
+    return f"{_ids.word}{next(_ids.count) & 0xFFFFFFFF:08x}"
 
 
 async def whole_body(arrival: Arrival, receive: Receive, limit: int) -> bytes:
