@@ -52,6 +52,24 @@ def error(message: str, **fields: object) -> str:
         (400, '{"code":"x","error":"Could not decode the compaction blob."}', "stale_artifact", "drop_artifact"),
         (
             400,
+            error("messages.1.content.0: Invalid `signature` in `thinking` block"),
+            "stale_artifact",
+            "drop_artifact",
+        ),
+        (
+            400,
+            error("messages.3.content.0: Invalid `data` in `redacted_thinking` block"),
+            "stale_artifact",
+            "drop_artifact",
+        ),
+        (
+            400,
+            error("messages.5.content.0: `thinking` blocks in the latest assistant message cannot be modified."),
+            "other_4xx",
+            "none",
+        ),
+        (
+            400,
             json.dumps({"error": {"message": "…", "details": {"error_code": "compaction_signature_invalid"}}}),
             "stale_artifact",
             "drop_artifact",
@@ -145,6 +163,7 @@ def test_a_request_above_the_whole_allowance_is_told_apart(limit: int, requested
     text = f"Request too large for gpt-4o on tokens per min (TPM): Limit {limit}, Requested {requested}."
     verdict = judge(429, error(text, type="tokens", code="rate_limit_exceeded"), "openai")
     assert (verdict.kind, verdict.admission, verdict.window) == ("rate_limit", admission, None)
+    assert (verdict.allowance, verdict.requested) == ((limit, requested) if admission else (None, None))
 
 
 @pytest.mark.parametrize(

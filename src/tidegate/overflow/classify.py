@@ -198,15 +198,16 @@ def _of_other(match: Match, refusal: Refusal, said: Said, text: Text, runner_up:
     numbers = gather(match.numbers, {}) if match.numbers else NONE
     if kind not in ("rate_limit", "quota", "server"):
         return _verdict(match, kind, numbers, certain=match.rule.certain, room=numbers.cap, runner_up=runner_up)
-    return _verdict(
+    verdict = _verdict(
         match,
         kind,
         NONE,
         certain=match.rule.certain,
         runner_up=runner_up,
         retry_after=_retry_after(refusal, said, text),
-        admission=kind == "rate_limit" and _over_allowance(text),
     )
+    over = _over_allowance(text) if kind == "rate_limit" else None
+    return replace(verdict, admission=True, allowance=over[0], requested=over[1]) if over else verdict
 
 
 def _verdict(
@@ -218,7 +219,6 @@ def _verdict(
     room: int | None = None,
     runner_up: Kind | None = None,
     retry_after: float | None = None,
-    admission: bool = False,
 ) -> Verdict:
     return Verdict(
         kind=kind,
@@ -231,7 +231,6 @@ def _verdict(
         output_requested=numbers.output,
         output_limit=room,
         retry_after=retry_after,
-        admission=admission,
         runner_up=runner_up if runner_up != kind else None,
     )
 
@@ -292,10 +291,13 @@ def _input(said: Said) -> int | None:
     return read + said.usage.get("cache_read_input_tokens", 0) + said.usage.get("cache_creation_input_tokens", 0)
 
 
-def _over_allowance(text: Text) -> bool:
-    """One request above the whole allowance: `Limit 8000, Requested 32979`."""
+def _over_allowance(text: Text) -> tuple[int, int] | None:
+    """(allowance, requested) of one request above the whole allowance: `Limit 8000, Requested 32979`."""
     found = _ALLOWANCE.search(text.string) if text.numbered and b"requested" in text.words else None
-    return found is not None and int(found[2].replace(",", "")) > int(found[1].replace(",", ""))
+    if found is None:
+        return None
+    allowance, requested = (int(digits.replace(",", "")) for digits in found.groups())
+    return (allowance, requested) if requested > allowance else None
 
 
 _ALLOWANCE = re.compile(r"limit:? (\d[\d,]{0,14}),(?: used:? \d[\d,]{0,14},)? requested:? ~?(\d[\d,]{0,14})")

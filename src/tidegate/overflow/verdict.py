@@ -61,4 +61,8 @@ class Verdict:
     retry_after: float | None = None
     admission: bool = False
     """A rate refusal whose single request is larger than the whole allowance: waiting can't help."""
+    allowance: int | None = None
+    """With `admission`: tokens of the whole allowance. Never the size of a window."""
+    requested: int | None = None
+    """With `admission`: tokens that the request counts for, the output it asks for included."""
     runner_up: Kind | None = None
