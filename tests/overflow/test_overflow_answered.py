@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.overflow import Refusal, Sent, classify, judge_success
+from tidegate.overflow.answered import FULL
 from tidegate.overflow.verdict import Action, Kind
 from tidegate.wire.conversation import FinishReason, Usage
 
@@ -96,3 +97,24 @@ def test_any_success_is_judged_without_raising(
     assert verdict is None or verdict.kind in ("overflow", "truncated_output", "filter", "server")
     if answered or (usage and usage.output_tokens > 0):
         assert verdict is None or verdict.action == "none", "what was answered is not asked again"
+
+
+RULES = [
+    ("length", Usage(32_700, 100), SENT, "usage-fills-window"),
+    ("length", Usage(20_000, 100), SENT, "finish-length"),
+    ("length", Usage(32_700, 100), None, "finish-length"),
+    ("window", Usage(32_700, 100), SENT, "finish-window"),
+    ("stop", Usage(32_700, 100), SENT, "usage-fills-window"),
+    ("filter", Usage(32_700, 100), SENT, "finish-filter"),
+    ("stop", Usage(4_096, 100), SENT, "input-cut-in-silence"),
+]
+
+
+@pytest.mark.parametrize(("finish", "usage", "sent", "rule"), RULES)
+def test_the_rule_tells_a_full_window_from_an_answer_cut_by_its_own_limit(
+    finish: FinishReason, usage: Usage, sent: Sent | None, rule: str
+) -> None:
+    verdict = judge_success(finish, usage, sent=sent)
+    assert verdict is not None
+    assert verdict.evidence.rule == rule
+    assert (rule in FULL) == (rule in ("usage-fills-window", "finish-window"))

@@ -18,6 +18,13 @@ _CUT = 0.7
 _LEAST = 1_024
 """Estimates of less than this are too rough to tell that an input was cut."""
 
+FULL = frozenset({"window-exceeded-unanswered", "length-without-output", "finish-window", "usage-fills-window"})
+"""Rules that say that input and output together fill the window."""
+CUT_SHORT = "finish-length"
+"""An answer was cut by length: by the limit that was asked for, or by less than that."""
+CUT_IN_SILENCE = "input-cut-in-silence"
+"""Much less input was counted than is thought to have been sent: it was cut, or the estimate is too high."""
+
 _ENDS: Mapping[FinishReason, Kind] = {
     "window": "truncated_output", "length": "truncated_output", "filter": "filter", "refusal": "filter",
     "error": "server",
@@ -42,13 +49,14 @@ def judge_success(
         return plain("overflow", "window-exceeded-unanswered", certain=False, runner_up="truncated_output")
     if finish == "length" and silent and window and prompt >= _FULL * window:
         return plain("overflow", "length-without-output", certain=False, runner_up="truncated_output")
-    if finish is not None and finish in _ENDS:
+    filled = bool(window and prompt and prompt + output >= window)
+    if finish is not None and finish in _ENDS and not (filled and finish == "length"):
         return plain(_ENDS[finish], f"finish-{finish}", certain=True)
-    if window and prompt and prompt + output >= window:
+    if filled:
         return plain("truncated_output", "usage-fills-window", certain=True)
     estimated = sent.tokens if sent else None
     if prompt and estimated and estimated >= _LEAST and prompt < _CUT * estimated:
-        return plain("truncated_output", "input-cut-in-silence", certain=False)
+        return plain("truncated_output", CUT_IN_SILENCE, certain=False)
     return None
 
 
