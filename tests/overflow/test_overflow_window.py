@@ -263,12 +263,14 @@ def test_what_is_no_dump_is_left_out(state: object) -> None:
     assert list(windows) == []
 
 
-def test_a_keeper_is_told_of_changes() -> None:
+def test_what_teaches_nothing_is_no_change() -> None:
     windows = Windows()
     windows.learn(ENDPOINT, MODEL, verdict(kind="rate_limit"), NUMBERS)
-    assert windows.changes == 0
-    windows.learn(ENDPOINT, MODEL, verdict(), NUMBERS)
-    assert windows.changes == 1
+    assert windows.changed() == ()
+    windows.succeeded(ENDPOINT, MODEL, 5_000)
+    windows.changed()
+    windows.succeeded(ENDPOINT, MODEL, 4_000)
+    assert windows.changed() == ()
 
 
 def test_what_is_known_is_shown_for_diagnostics() -> None:

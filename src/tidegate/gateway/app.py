@@ -21,6 +21,7 @@ from tidegate.gateway.asgi import AsgiClient, CutShort
 from tidegate.gateway.conversations import Conversations, fault, tell
 from tidegate.gateway.edge import Line, Sender
 from tidegate.gateway.guard import Guard
+from tidegate.gateway.keeper import Keeper
 from tidegate.gateway.messages import spoken
 from tidegate.gateway.relay import relay
 from tidegate.gateway.routes import Route, route
@@ -53,6 +54,7 @@ class App:
         self.settings, self.catalogue, self.kit, self.store, self.pool = settings, catalogue, kit, store, pool
         self.environ = os.environ if environ is None else environ
         self.targets = Targets(settings, catalogue)
+        self.keeper = Keeper(kit.windows, store)
         self.guard = Guard(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins)
         self.conversations = Conversations(settings, kit, store, pool, self.targets, self.environ)
 
@@ -67,9 +69,11 @@ class App:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                await self.keeper.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.pool.close()
+                await self.keeper.stop()
                 self.store.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

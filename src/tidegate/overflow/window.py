@@ -43,8 +43,6 @@ class Windows:
         self._lasts_unstated = lasts_unstated
         self._known: OrderedDict[tuple[str, str], Learned] = OrderedDict()
         self._unsaved: set[tuple[str, str]] = set()
-        self.changes = 0
-        """Grows with each change, so that a keeper knows when to ask for what has `changed`."""
 
     def learn(self, endpoint: str, model: str, verdict: Verdict, sent: Sent | None = None, *, now: float = 0.0) -> bool:
         """Take a limit from an overflow verdict; whether one was taken.
@@ -185,7 +183,6 @@ class Windows:
         self._known[key] = known
         self._known.move_to_end(key)
         self._unsaved.add(key)
-        self.changes += 1
         while len(self._known) > self._size:
             gone, _ = self._known.popitem(last=False)
             self._unsaved.discard(gone)
