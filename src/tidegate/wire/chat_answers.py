@@ -142,6 +142,25 @@ def read_answer(body: bytes) -> Answer:
     return words.answer()
 
 
+def read_end(body: bytes) -> Answer:
+    """`read_answer` of a JSON body without its words: how it ended, what it cost, whether it is an error."""
+    completion = read_object(body)
+    if completion is None:
+        return Answer("", None)
+    finish: FinishReason | None = None
+    bad = False
+    choices = objects_at(completion, "choices")
+    for choice in choices:
+        reason = _finish(choice)
+        bad = bad or reason == "error"
+        if reason and choice.get("index", 0) in (0, None):
+            finish = reason
+    bad = bad or failed(completion, "choices")
+    counts = _counts(completion, choices)
+    usage = usage_of(counts) if counts else None
+    return Answer("", finish or ("error" if bad else None), usage, error=body if bad else b"")
+
+
 class _Words:
     """What the chunks of one answer add up to."""
 

@@ -132,6 +132,16 @@ def read_answer(body: bytes) -> Answer:
     return words.answer()
 
 
+def read_end(body: bytes) -> Answer:
+    """`read_answer` of a JSON body without its words: how it ended, what it cost, whether it is an error."""
+    message = read_object(body)
+    if message is None:
+        return Answer("", None)
+    bad = message.get("type") == "error" or failed(message, "content")
+    finish = _finish(message) or ("error" if bad else None)
+    return Answer("", finish, usage_of(_said(object_at(message, "usage"))), error=body if bad else b"")
+
+
 class _Words:
     """What the events of one answer, or its one message, add up to."""
 

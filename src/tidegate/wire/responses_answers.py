@@ -154,6 +154,16 @@ def read_answer(body: bytes) -> Answer:
     return words.answer()
 
 
+def read_end(body: bytes) -> Answer:
+    """`read_answer` of a JSON body without its words: how it ended, what it cost, whether it is an error."""
+    response = read_object(body)
+    if response is None:
+        return Answer("", None)
+    bad = failed(response, "output") or response.get("status") == "failed"
+    finish = _finish(response, "") or ("error" if bad else None)
+    return Answer("", finish, usage_of(object_at(response, "usage")), error=body if bad else b"")
+
+
 _DELTAS: Final = {
     "response.output_text.delta": "text",
     "response.refusal.delta": "refusal",

@@ -30,6 +30,7 @@ class _Dialect(Protocol):
     def signal(self, event: Event) -> Signal: ...
     def usage_of(self, counts: JsonObject) -> Usage | None: ...
     def read_answer(self, body: bytes) -> Answer: ...
+    def read_end(self, body: bytes) -> Answer: ...
 
 
 _DIALECTS: Final[Mapping[DialectName, _Dialect]] = {
@@ -153,7 +154,8 @@ class Watch:
             self.error_before_content = not self.begun
 
     def _read_body(self, body: bytes) -> None:
-        answer = self._dialect.read_answer(body)
+        read = self._dialect.read_end if self._is_json else self._dialect.read_answer
+        answer = read(body)
         self._whole = answer.usage
         self.finish = answer.finish
         if answer.error:
