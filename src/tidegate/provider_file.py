@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from ipaddress import ip_address
 from typing import Annotated, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pydantic
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
@@ -158,8 +159,9 @@ class Provider(Data):
     """The provider refuses a request whose input and output limit together exceed the window."""
     chosen_by_model: bool = True
     """May be chosen by a model's name alone."""
-    windows_api: Literal["models", "anthropic", "props", "show"] | None = None
-    """The provider's own API that tells its models' windows: a list of models, llama.cpp's `/props`, Ollama's."""
+    windows_api: Annotated[tuple[Literal["models", "anthropic", "props", "show"], ...], BeforeValidator(_listed)] = ()
+    """The provider's own API that tells its models' windows: a list of models, llama.cpp's `/props`, Ollama's. Of
+    several the first that tells; those of local servers are asked on private networks only then."""
     quirks: Quirks = Quirks()
     models: tuple[Model, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -202,17 +204,28 @@ class Provider(Data):
         `base_url` is the endpoint in use, where it is not the file's.
         """
         base = base_url or self.base_url
-        if not base or self.windows_api is None:
+        if not base:
             return ()
-        host, asked = host_root(base), self.windows_api
+        probing = len(self.windows_api) > 1 and not _is_private(base)
+        return tuple(
+            question
+            for asked in self.windows_api
+            if not (probing and asked in ("props", "show"))
+            for question in self._questions(asked, model_id, base)
+        )
+
+    def _questions(self, asked: str, model_id: str, base: str) -> tuple[Question, ...]:
+        host = host_root(base)
         if asked == "props":
             named = f"?model={quote(model_id, safe='')}" if model_id else ""
             return (Question("props", "GET", f"{host}/props{named}"),)
         if asked == "show":
             body = json.dumps({"model": model_id}).encode()
             return Question("ps", "GET", f"{host}/api/ps"), Question("show", "POST", f"{host}/api/show", body)
-        paged = "?limit=1000" if asked == "anthropic" else ""
-        return (Question(asked, "GET", f"{api_root(base, versioned=self.quirks.versioned)}/models{paged}"),)
+        listed = f"{api_root(base, versioned=self.quirks.versioned)}/models"
+        if asked == "anthropic":
+            return (Question("anthropic", "GET", f"{listed}?limit=1000"),)
+        return (Question("models", "GET", listed),)
 
     def lists(self, model_id: str) -> Literal["exact", "glob", None]:
         """Whether a model is in the file's table, by its very name or by a glob."""
@@ -242,6 +255,19 @@ class Provider(Data):
 
 _VERSION = re.compile(r"/v\d+(?:beta\d*|alpha\d*)?$")
 _DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d)$")
+
+
+def _is_private(url: str) -> bool:
+    """Whether the host is this machine, or one of a private network by its address or its name."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".localhost", ".internal", ".lan", ".home.arpa"))
+    return address.is_private or address.is_loopback
 
 
 def api_root(base_url: str, *, versioned: bool = True) -> str:

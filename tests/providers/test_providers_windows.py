@@ -42,7 +42,32 @@ def test_ollama_is_asked_about_the_model() -> None:
 def test_the_endpoint_in_use_is_asked() -> None:
     generic = load().get("generic")
     assert generic.questions("m") == ()
-    assert [one.url for one in generic.questions("m", "http://box:9000")] == ["http://box:9000/v1/models"]
+    asked = [one.url for one in generic.questions("m", "https://llm.example.com:9000")]
+    assert asked == ["https://llm.example.com:9000/v1/models"]
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        "http://box:9000", "http://127.0.0.1:11434/v1", "http://[::1]:8080", "http://192.168.1.7:8000/v1",
+        "http://gpu.local:8000", "http://host.docker.internal:8000/v1",
+    ],
+)  # fmt: skip
+def test_a_server_of_no_known_kind_on_a_private_network_is_asked_as_local_servers_are(base: str) -> None:
+    root = base.removesuffix("/v1")
+    assert [one.url for one in load().get("generic").questions("m", base)] == [
+        f"{root}/v1/models", f"{root}/props?model=m", f"{root}/api/ps", f"{root}/api/show",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("base", ["https://8.8.8.8/v1", "https://local.example.com", "https://[", "https://x.locally"])
+def test_a_public_one_is_asked_for_its_list_only(base: str) -> None:
+    assert [one.api for one in load().get("generic").questions("m", base)] == ["models"]
+
+
+def test_a_provider_file_may_name_one_api_or_several() -> None:
+    made = load(overrides={"box": {"base_url": "http://box/v1", "windows_api": "props"}}).get("box")
+    assert [one.api for one in made.questions("m")] == ["props"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Knows the catalogue and the user's settings; no headers, no sockets. Called by t
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,6 +20,9 @@ from tidegate.wire.conversation import DialectName
 
 GENERIC = "generic"
 
+TOLD_KEPT = 4096
+"""Models of endpoints of which something was told."""
+
 
 class NoProvider(LookupError):
     """No provider can serve the request; the text says what to change."""
@@ -30,6 +34,20 @@ class Choice:
 
     provider: Provider
     model: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a model, and of its sizes who says so; see `Target`."""
+
+    facts: ModelFacts
+    own_window: bool
+    own_input_limit: bool
+    told_at: float
+
+
+def _sized(facts: ModelFacts) -> bool:
+    return facts.window is not None or facts.input_limit is not None
 
 
 class Targets:
@@ -44,6 +62,7 @@ class Targets:
             "responses": routing.default_responses,
             "messages": routing.default_messages,
         }
+        self._told: OrderedDict[tuple[str, str], tuple[ModelFacts, float]] = OrderedDict()
         self._target = lru_cache(maxsize=4096)(self._make_target)
 
     def choose(self, route: Route, dialect: DialectName, model: str) -> Choice:
@@ -69,6 +88,25 @@ class Targets:
     def target(self, choice: Choice, dialect: DialectName) -> Target:
         """What is known of the chosen model there."""
         return self._target(choice.provider.name, choice.model, dialect)
+
+    def unstated(self, provider: Provider, model: str) -> bool:
+        """Whether neither the user nor the provider's own file states how large the model's window is."""
+        own = self._own(provider.name, model)
+        return not (own.window or own.input_limit or _sized(provider.model(model)))
+
+    def borrowed(self, provider: Provider, model: str) -> ModelFacts:
+        """For an endpoint of no known kind: what the one other provider that has such a model says of it."""
+        listed = self.catalogue.serving(model) if provider.name == GENERIC else None
+        return listed.model(model) if listed is not None else ModelFacts()
+
+    def tell(self, endpoint: str, model: str, facts: ModelFacts, at: float = 0.0) -> None:
+        """Sizes of an endpoint's model for targets from now on: what the server itself told at that time (seconds since
+        the epoch), or, `at` 0, what a table says that counts for less than all else."""
+        self._told[endpoint, model] = facts, at
+        self._told.move_to_end((endpoint, model))
+        if len(self._told) > TOLD_KEPT:
+            self._told.popitem(last=False)
+        self._target.cache_clear()
 
     def root(self, provider: Provider, dialect: DialectName | None = None) -> str:
         """The provider's API root. Raises `NoProvider` where it has none."""
@@ -101,38 +139,47 @@ class Targets:
 
     def _make_target(self, name: str, model: str, dialect: DialectName) -> Target:
         provider = self.catalogue.get(name)
-        facts, own = self._facts(provider, model), self._own(name, model)
+        endpoint = self.root(provider, dialect)
+        known = self._known(provider, endpoint, model)
         summary_model = self.settings.summary.model or ""
-        summary = self._known(provider, summary_model) if summary_model else ModelFacts()
+        summary = self._known(provider, endpoint, summary_model).facts if summary_model else ModelFacts()
         return Target(
             provider=name,
-            endpoint=self.root(provider, dialect),
+            endpoint=endpoint,
             model=model,
-            window=own.window or facts.window,
-            input_limit=own.input_limit or (facts.input_limit if own.window is None else None),
-            max_output=own.max_output or facts.max_output,
+            window=known.facts.window,
+            input_limit=known.facts.input_limit,
+            max_output=known.facts.max_output,
             counts_output=provider.counts_output,
             merge_user=provider.quirks.merge_user,
-            binds_thinking=facts.binds_thinking,
+            binds_thinking=known.facts.binds_thinking,
             strategies=provider.strategies_for(dialect),
             summary_model=summary_model,
-            summary_window=summary.window,
+            summary_window=summary.window or summary.input_limit,
+            own_window=known.own_window,
+            own_input_limit=known.own_input_limit,
+            told_at=known.told_at,
         )
 
-    def _facts(self, provider: Provider, model: str) -> ModelFacts:
-        """What its file says of a model; for an endpoint of no known kind, what the one file that has it says."""
-        facts = provider.model(model)
-        if provider.name != GENERIC or facts != ModelFacts():
-            return facts
-        listed = self.catalogue.serving(model)
-        return listed.model(model) if listed is not None else facts
-
-    def _known(self, provider: Provider, model: str) -> ModelFacts:
-        facts, own = provider.model(model), self._own(provider.name, model)
-        return ModelFacts(
-            own.window or facts.window,
-            own.input_limit or facts.input_limit,
-            own.max_output or facts.max_output,
+    def _known(self, provider: Provider, endpoint: str, model: str) -> _Known:
+        """Of the first source that states a size: the user, the provider's file, the server itself, the file of another
+        provider that serves such a model, litellm's table. Output limits likewise."""
+        own, file = self._own(provider.name, model), provider.model(model)
+        facts, at = self._told.get((endpoint, model), (ModelFacts(), 0.0))
+        told, guessed = (facts, ModelFacts()) if at else (ModelFacts(), facts)
+        other = self.borrowed(provider, model) if file == ModelFacts() else ModelFacts()
+        sources = (file, told, other, guessed)
+        sized = next((source for source in sources if _sized(source)), ModelFacts())
+        return _Known(
+            ModelFacts(
+                own.window or sized.window,
+                own.input_limit or (sized.input_limit if own.window is None else None),
+                own.max_output or next((source.max_output for source in sources if source.max_output), None),
+                file.binds_thinking or other.binds_thinking,
+            ),
+            own_window=own.window is not None,
+            own_input_limit=own.input_limit is not None,
+            told_at=at if sized is told and own.window is None else 0.0,
         )
 
     def _own(self, provider: str, model: str) -> ModelSettings:
