@@ -34,10 +34,10 @@ class Running:
 
 
 def settings(toml: str = "", **flags: Any) -> config.Settings:
-    """Settings of a gateway on any port with a store in memory; `toml` is a configuration file's text, flags are dotted
-    keys with `__` for the dots."""
+    """Settings of a gateway on any port with a store in memory, which asks no questions of its own; `toml` is a
+    configuration file's text, flags are dotted keys with `__` for the dots."""
     dotted = {name.replace("__", "."): value for name, value in flags.items()}
-    given = {"port": 0, "store.kind": "memory", "server.log_level": "error", **dotted}
+    given = {"port": 0, "store.kind": "memory", "server.log_level": "error", "upstream.ask_windows": False, **dotted}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tidegate.toml"
         path.write_text(toml)

@@ -72,6 +72,7 @@ class App:
                 await self.keeper.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
+                await self.conversations.asking.close()
                 await self.pool.close()
                 await self.keeper.stop()
                 self.store.close()

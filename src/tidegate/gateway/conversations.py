@@ -27,7 +27,9 @@ from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Choice, NoProvider, Targets
 from tidegate.gateway.upstream import ClientUpstream
+from tidegate.gateway.windows import Asking
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
+from tidegate.upstream.http import Headers
 from tidegate.upstream.pool import Pool
 from tidegate.wire import read
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
@@ -76,6 +78,7 @@ class Conversations:
         self.body_limit = settings.server.body_limit_bytes
         self.tenants = Tenants(kit.hasher)
         self.flights = Flights()
+        self.asking = Asking(targets, pool.beside(max_per_host=1), enabled=settings.upstream.ask_windows)
         self.store_faults = Seldom(60)
         stream = settings.stream
         self.pace = Pace(
@@ -155,7 +158,7 @@ class Conversations:
             arrival.query,
             unbound(headers) if reading.changed else headers,
             reading.body,
-            self._listener(secret, root, notify),
+            self._listener(secret, root, notify, lambda: self._ask(reading, root, headers)),
         )
         client.streams = reading.conversation is not None and reading.conversation.stream
         life = self._life(arrival, where, dialect, reading, self.tenants.of(secret, root), notify)
@@ -229,11 +232,18 @@ class Conversations:
             notify(fault("target", error))
             return relayed("fault")
 
-    def _listener(self, secret: bytes, root: str, notify: Callable[[Notify], None]) -> Callable[[int], None]:
+    def _ask(self, reading: Reading, root: str, headers: Headers) -> None:
+        if reading.conversation is not None and not reading.reason:
+            self.asking.heard(reading.choice.provider, reading.choice.model, root, headers)
+
+    def _listener(
+        self, secret: bytes, root: str, notify: Callable[[Notify], None], ask: Callable[[], None]
+    ) -> Callable[[int], None]:
         def heard(status: int) -> None:
             if 200 <= status < 300:
                 try:
                     self.tenants.accepted(secret, root)
+                    ask()
                 except Exception as error:
                     notify(fault("tenant", error))
 

@@ -62,6 +62,7 @@ class Targets:
             "responses": routing.default_responses,
             "messages": routing.default_messages,
         }
+        self.summary_model = settings.summary.model or ""
         self._told: OrderedDict[tuple[str, str], tuple[ModelFacts, float]] = OrderedDict()
         self._target = lru_cache(maxsize=4096)(self._make_target)
 
@@ -141,8 +142,7 @@ class Targets:
         provider = self.catalogue.get(name)
         endpoint = self.root(provider, dialect)
         known = self._known(provider, endpoint, model)
-        summary_model = self.settings.summary.model or ""
-        summary = self._known(provider, endpoint, summary_model).facts if summary_model else ModelFacts()
+        summary = self._known(provider, endpoint, self.summary_model).facts if self.summary_model else ModelFacts()
         return Target(
             provider=name,
             endpoint=endpoint,
@@ -154,7 +154,7 @@ class Targets:
             merge_user=provider.quirks.merge_user,
             binds_thinking=known.facts.binds_thinking,
             strategies=provider.strategies_for(dialect),
-            summary_model=summary_model,
+            summary_model=self.summary_model,
             summary_window=summary.window or summary.input_limit,
             own_window=known.own_window,
             own_input_limit=known.own_input_limit,

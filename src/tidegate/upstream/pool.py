@@ -150,6 +150,17 @@ class Pool:
         """How long a request waits where it does not say."""
         return self._timeouts
 
+    def beside(self, *, max_per_host: int) -> Pool:
+        """A pool of connections of its own that reaches hosts in the same way, for what must not take a place here."""
+        made = Pool(
+            timeouts=self._timeouts,
+            max_per_host=max_per_host,
+            idle_seconds=self._idle_seconds,
+            proxies=self._proxies,
+        )
+        made._connector = self._connector
+        return made
+
     async def close(self) -> None:
         """Closes every connection; answers in progress end with `UpstreamError`."""
         self._closed = True
