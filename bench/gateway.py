@@ -1,0 +1,181 @@
+"""What a gateway costs: CPU and waiting a request, a stream, a turn more; memory; beside nginx and other gateways.
+
+    python bench/gateway.py                     tidegate, nginx if it is installed, a bare relay; some minutes
+    python bench/gateway.py --peers             and the gateways of others, which are installed first
+    python bench/gateway.py --short             under a minute; fails where a ratio has doubled (bench/baseline.json)
+
+Gateways have one core, load and upstream the other. Every round takes each scenario through all gateways, one right
+after the other; figures are medians over rounds, ratios those of the same round. docs/benchmarks.md explains the bars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rig import gateways, native, peers
+from rig.bars import BARS
+from rig.bodies import PATHS
+from rig.gateways import Gateway, tidegate
+from rig.measure import Bench, Live, Round, put_down, set_up
+from rig.scenarios import SCENARIOS, Scenario
+from rig.verdicts import Figures, judge, median, number, ratio, table
+
+Found = dict[str, dict[str, list[Round]]]
+
+
+def say(words: str) -> None:
+    print(f"# {words}", file=sys.stderr, flush=True)
+
+
+def chosen_gateways(options: argparse.Namespace) -> list[Gateway]:
+    """The gateways of this run, the base first."""
+    found = [gateways.DIRECT]
+    if gateways.nginx_program():
+        found.append(gateways.NGINX_PROXY)
+    else:
+        say("nginx is not installed: ratios to it are left out")
+    found += [gateways.RELAY, gateways.TIDEGATE, gateways.TIDEGATE_SQLITE]
+    if options.against:
+        source = options.against.resolve()
+        found.append(Gateway("against", partial(tidegate, source=source), about=f"Tidegate of {source.name}"))
+    if options.peers is not None:
+        peers.install()
+        found += peers.installed(options.peers.split(",") if options.peers else peers.NAMES)
+    return [one for one in found if options.api in one.apis and one.name not in options.skip.split(",")]
+
+
+def bring_up(bench: Bench, wanted: Sequence[Gateway]) -> list[Live]:
+    """Those that come up; what doesn't is told and left out."""
+    lives = []
+    for gateway in wanted:
+        try:
+            lives.append(bench.bring_up(gateway))
+        except RuntimeError as error:
+            say(str(error))
+    return lives
+
+
+def measure(bench: Bench, lives: Sequence[Live], scenarios: Sequence[Scenario], rounds: int, seconds: float) -> Found:
+    """Every scenario through every gateway, round by round, each round in the other order."""
+    found: Found = {}
+    for turn in range(rounds):
+        for scenario in scenarios:
+            by_gateway = found.setdefault(scenario.name, {})
+            for live in lives if turn % 2 == 0 else lives[::-1]:
+                if live.name not in peers.NAMES or scenario.for_peers:
+                    by_gateway.setdefault(live.name, []).append(bench.run(live, scenario, seconds))
+            if scenario.kind == "last turns":
+                by_gateway.setdefault("bare scan", []).append(bench.scan(scenario))
+        say(f"round {turn + 1} of {rounds}")
+    return found
+
+
+COLUMNS = (
+    ("CPU µs", "cpu_us"),
+    ("p50 µs", "latency_p50_us"),
+    ("CPU ms / 1,000 chunks", "chunk_cpu_ms"),
+    ("first byte p50 µs", "first_byte_p50_us"),
+    ("chunk delay p50 µs", "chunk_delay_p50_us"),
+    ("p99 µs", "chunk_delay_p99_us"),
+    ("RSS MB", "rss_mb"),
+    ("failures", "failures"),
+)
+OF_STREAMS = {"chunk_cpu_ms", "first_byte_p50_us", "chunk_delay_p50_us", "chunk_delay_p99_us"}
+NOT_OF_STREAMS = {"cpu_us", "latency_p50_us"}
+
+
+def scenario_table(figures: Figures, scenario: Scenario, base: str) -> str:
+    """All gateways in one scenario, with how many times the base's CPU they take."""
+    left_out = NOT_OF_STREAMS if scenario.kind == "stream" else OF_STREAMS
+    columns = [(title, metric) for title, metric in COLUMNS if metric not in left_out]
+    main = columns[0][1]
+    rows = []
+    for name in figures[scenario.name]:
+        cells = [number(median(figures, scenario.name, name, metric)) for _, metric in columns]
+        rows.append([name, cells[0], number(ratio(figures, scenario.name, main, name, base)), *cells[1:]])
+    return table(["gateway", columns[0][0], f"× {base}", *(title for title, _ in columns[1:])], rows)
+
+
+def bars_table(figures: Figures) -> tuple[str, bool]:
+    """The bars and whether each is met; and whether none is missed."""
+    verdicts = judge(BARS, figures)
+    says = {True: "met", False: "missed", None: "not measured"}
+    rows = []
+    for verdict in verdicts:
+        bar = verdict.bar
+        limit = f"{'≥' if bar.least else '≤'} {number(bar.limit)} {bar.unit}"
+        stretch = f"{number(bar.stretch)} {bar.unit}" if bar.stretch is not None else ""
+        result = "met, and the stretch" if verdict.stretched else says[verdict.met]
+        rows.append([f"{bar.point}. {bar.what}", number(verdict.value), limit, stretch, result])
+    return table(["bar", "measured", "limit", "stretch", "result"], rows), all(one.met is not False for one in verdicts)
+
+
+def machine() -> str:
+    """The machine in a line."""
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    return (
+        f"{model}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release().split('-')[0]}, "
+        f"CPython {platform.python_version()}, {time.strftime('%Y-%m-%d')}"
+    )
+
+
+def report(figures: Figures, scenarios: Sequence[Scenario], base: str, markdown: bool) -> bool:
+    """Prints the tables; whether no bar is missed."""
+    mark = "### " if markdown else "\n== "
+    bars, all_met = bars_table(figures)
+    if markdown:
+        print(f"Machine: {machine()}.\n")
+    print(f"{mark}Bars\n\n{bars}")
+    for scenario in scenarios:
+        print(f"\n{mark}{scenario.title}\n\n{scenario_table(figures, scenario, base)}")
+    return all_met
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="NAMES", help=f"scenarios: {', '.join(one.name for one in SCENARIOS)}")
+    parser.add_argument("--rounds", type=int, default=5, help="default: 5")
+    parser.add_argument("--secs", type=float, default=2.0, help="seconds of a scenario's run; default: 2")
+    parser.add_argument("--api", choices=list(PATHS), default="chat", help="default: chat")
+    parser.add_argument("--peers", nargs="?", const="", metavar="NAMES", help=f"all, or of: {', '.join(peers.NAMES)}")
+    parser.add_argument("--skip", default="", metavar="NAMES", help="gateways to leave out")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout of Tidegate, side by side")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures")
+    parser.add_argument("--markdown", action="store_true", help="the results' section of docs/benchmarks.md")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = options()
+    lacking = native.missing()
+    if lacking:
+        say(f"the bench needs {lacking}")
+        return 2
+    names = chosen.only.split(",") if chosen.only else [one.name for one in SCENARIOS]
+    scenarios = [one for one in SCENARIOS if one.name in names]
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, set_up(Path(folder), chosen.api) as bench:
+        lives = bring_up(bench, chosen_gateways(chosen))
+        try:
+            found = measure(bench, lives, scenarios, chosen.rounds, chosen.secs)
+        finally:
+            put_down(lives)
+    base = "nginx" if any(live.name == "nginx" for live in lives) else "relay"
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"machine": machine(), "rounds": found}, indent=1))
+    return 0 if report(found, scenarios, base, chosen.markdown) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

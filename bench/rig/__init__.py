@@ -1,0 +1,1 @@
+"""What the benches share: a load generator, upstreams, bodies, gateways and peers, figures and verdicts."""

@@ -1,0 +1,68 @@
+"""The bars that `bench/gateway.py` holds Tidegate to, and the ratios that its short form watches.
+
+docs/benchmarks.md explains each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rig.verdicts import Bar, Figures, added, median, ratio, total
+
+Value = Callable[[Figures, str], float | None]
+
+
+def _times(scenario: str, metric: str, base: str = "nginx") -> Value:
+    return lambda figures, gateway: ratio(figures, scenario, metric, gateway, base)
+
+
+def _less_than(peer: str, scenario: str) -> Value:
+    return lambda figures, gateway: ratio(figures, scenario, "cpu_us", peer, gateway)
+
+
+def _added_ms(scenario: str) -> Value:
+    def value(figures: Figures, gateway: str) -> float | None:
+        us = added(figures, scenario, "latency_p50_us", gateway)
+        return None if us is None else us / 1000
+
+    return value
+
+
+def _median(scenario: str, metric: str) -> Value:
+    return lambda figures, gateway: median(figures, scenario, gateway, metric)
+
+
+def _first_byte(figures: Figures, gateway: str) -> float | None:
+    """Added time to the first byte, as a multiple of what nginx adds."""
+    mine = added(figures, "first_20", "first_byte_p50_us", gateway)
+    theirs = added(figures, "first_20", "first_byte_p50_us", "nginx")
+    return mine / theirs if mine is not None and theirs is not None and theirs > 0 else None
+
+
+def _lost(figures: Figures, gateway: str) -> float | None:
+    return total(figures, "streams_500", gateway, "failures")
+
+
+def _unfair(figures: Figures, gateway: str) -> float | None:
+    """How long the slowest stream took, as a multiple of the middle one's time; all have as many chunks."""
+    slowest = median(figures, "streams_500", gateway, "latency_max_us")
+    middle = median(figures, "streams_500", gateway, "latency_p50_us")
+    return slowest / middle if slowest is not None and middle is not None else None
+
+
+BARS = (
+    Bar(1, "CPU, 1 KB, 32 at once, against nginx", _times("1k_c32", "cpu_us"), 4, stretch=2.5),
+    Bar(1, "CPU, 100 KB, against nginx", _times("100k", "cpu_us"), 4, stretch=3),
+    Bar(1, "CPU, 1 MB, against nginx", _times("1m", "cpu_us"), 6, stretch=3.5),
+    Bar(1, "LiteLLM's CPU against ours, 1 KB", _less_than("litellm", "1k_c32"), 150, least=True),
+    Bar(1, "cliffcompaction's CPU against ours, 1 KB", _less_than("cliffcompaction", "1k_c32"), 20, least=True),
+    Bar(2, "Added latency, 1 KB", _added_ms("1k"), 0.5, "ms"),
+    Bar(2, "Added latency, 100 KB", _added_ms("100k"), 2, "ms"),
+    Bar(2, "Added latency, 1 MB", _added_ms("1m"), 8, "ms"),
+    Bar(3, "CPU of a chunk, 20 streams, against nginx", _times("streams_20", "chunk_cpu_ms"), 2, stretch=1.6),
+    Bar(3, "Added time to first byte, against nginx", _first_byte, 2.5),
+    Bar(3, "Of 500 streams: lost or short", _lost, 0, "streams"),
+    Bar(3, "Of 500 streams: the slowest against the middle one", _unfair, 1.1),
+    Bar(3, "Memory at 500 streams", _median("streams_500", "rss_mb"), 64, "MB"),
+    Bar(4, "A turn more of 4 MB, against the bare scan", _times("turns_4m", "cpu_us", "bare scan"), 3),
+)
