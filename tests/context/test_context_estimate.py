@@ -19,6 +19,7 @@ from tidegate.context.estimate import (
     request_overhead,
     text_tokens,
 )
+from tidegate.wire import read
 from tidegate.wire.conversation import Conversation, DialectName, Part
 
 BASE64 = base64.b64encode(random.Random(1).randbytes(750_000)).decode()
@@ -163,11 +164,15 @@ def test_an_item_costs_its_parts_and_a_little() -> None:
     assert item_tokens(CHAT, [Part("text", "four"), Part("text", "four")]) == ITEM_OVERHEAD + 2
 
 
-def conversation(system: bytes = b"", tools: bytes = b"", schema: bytes = b"") -> Conversation:
-    return Conversation(
-        dialect="messages", raw=b"", model="m", stream=False, output_limit=None, items=(), lead=0,
-        system=system, tools=tools, schema=schema, server_held=False, fields={}, field_spans={},
-    )  # fmt: skip
+def conversation(**parts: bytes) -> Conversation:
+    """One with nothing but a system prompt, tools and a schema."""
+    body = (
+        b'{"model":"m","messages":[]' + b"".join(b',"%s":%s' % (_FIELDS[key], raw) for key, raw in parts.items()) + b"}"
+    )
+    return read("messages", body)
+
+
+_FIELDS = {"system": b"system", "tools": b"tools", "schema": b"output_config"}
 
 
 @pytest.mark.parametrize(

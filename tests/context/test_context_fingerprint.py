@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -168,14 +169,26 @@ def test_a_chain_names_every_beginning() -> None:
 
 def head(system: object = None, tools: object = None, lead: list[object] | None = None, **more: object) -> bytes:
     items = tuple(Item(json.dumps(value).encode(), 0, 0) for value in lead or [])
+    parts = {"system": system, "tools": tools}
+    raws = {key: json.dumps(part, **more.get("json", {})).encode() for key, part in parts.items() if part is not None}  # type: ignore[call-overload]
     return HASHER.head(
-        Conversation(
-            dialect=more.get("dialect", CHAT), raw=b"", model="m", stream=False, output_limit=None,
-            items=(*items, Item(json.dumps(user("hi")).encode(), 0, 0)), lead=len(items),
-            system=b"" if system is None else json.dumps(system, **more.get("json", {})).encode(),
-            tools=b"" if tools is None else json.dumps(tools, **more.get("json", {})).encode(),
-            schema=b"", server_held=False, fields={}, field_spans={},
+        bare(
+            more.get("dialect", CHAT),
+            raws,
+            items=(*items, Item(json.dumps(user("hi")).encode(), 0, 0)),
+            lead=len(items),
         )  # type: ignore[arg-type]
+    )
+
+
+def bare(dialect: DialectName, fields: dict[str, bytes], items: tuple[Item, ...] = (), lead: int = 0) -> Conversation:
+    """A conversation with nothing but these fields and items."""
+    ends = list(accumulate(map(len, fields.values())))
+    return Conversation(
+        dialect=dialect, raw=b"".join(fields.values()), model="m", stream=False, output_limit=None, items=items,
+        lead=lead, server_held=False, system_key="system" if "system" in fields else "",
+        tools_key="tools" if "tools" in fields else "",
+        field_spans={key: (end - len(raw), end) for (key, raw), end in zip(fields.items(), ends, strict=True)},
     )  # fmt: skip
 
 
@@ -242,9 +255,5 @@ def test_what_comes_after_the_lead_is_no_part_of_the_head() -> None:
 
 
 def test_a_head_that_is_no_json_is_unreadable() -> None:
-    conversation = Conversation(
-        dialect=CHAT, raw=b"", model="m", stream=False, output_limit=None, items=(), lead=0, system=b"{",
-        tools=b"", schema=b"", server_held=False, fields={}, field_spans={},
-    )  # fmt: skip
     with pytest.raises(UnreadableBody):
-        HASHER.head(conversation)
+        HASHER.head(bare(CHAT, {"system": b"{"}))

@@ -208,3 +208,36 @@ def test_nothing_of_a_conversation_shows_in_its_printed_form():
     conversation = read("messages", raw)
     (part,) = REQUESTS["messages"].parts({"role": "user", "content": "SECRET"})
     assert "SECRET" not in f"{conversation!r} {conversation.items[0]!r} {part!r}"
+
+
+@quick
+@given(bodies(), texts)
+def test_another_model_s_name_changes_nothing_else(body, name):
+    dialect, raw, _items = body
+    before = read(dialect, raw)
+    after = before.with_model(name)
+    assert after == read(dialect, before.replace_fields({"model": dumps(name)}))
+    assert list(after.items) == list(read(dialect, after.raw).items)
+
+
+@quick
+@given(bodies(), st.lists(hostile_items.map(dumps), min_size=1, max_size=3), st.data())
+def test_items_and_fields_are_replaced_at_once_as_one_after_the_other(body, new, data):
+    dialect, raw, _items = body
+    before = read(dialect, raw)
+    keep_from = data.draw(st.integers(before.lead, len(before.items)))
+    names = st.sampled_from(sorted(before.fields)) | texts
+    fields = data.draw(
+        st.dictionaries(
+            names.filter(lambda name: name not in (before.items_key, "model")), values.map(dumps), max_size=3
+        )
+    )
+    twice = read(dialect, before.replace_items(new, keep_from=keep_from)).replace_fields(fields)
+    assert before.replace(new, keep_from=keep_from, fields=fields) == twice
+
+
+def test_conversations_are_equal_where_they_say_the_same_in_the_same_bytes():
+    assert read("chat", BODY) == read("chat", BODY)
+    assert read("chat", BODY) != read("chat", BODY.replace(b'"x":1', b'"x":2'))
+    assert read("chat", FIELDS) != read("messages", FIELDS)
+    assert read("chat", BODY) != BODY

@@ -115,3 +115,15 @@ def test_what_is_no_array_has_no_spans(raw):
 @pytest.mark.parametrize(("raw", "key"), [(rb'{"\u0061b" : 1}', "ab"), (rb'{ "a\"b":1}', 'a"b'), (b'{"":1}', "")])
 def test_keys_may_be_escaped(raw, key):
     assert list(object_spans(raw)) == [key]
+
+
+@pytest.mark.parametrize("big", [b"1e999", b"1" * 5000])
+def test_half_a_surrogate_pair_in_one_value_changes_nothing_for_another(big):
+    raw = rb'{"cut":"\ud83d","pair":"\ud83d\ude00","text":"\\ud83d","list":[ "\ud83d", %s ]}' % big
+    spans = object_spans(raw)
+    assert [raw[a:b] for a, b in spans.values()][:3] == [rb'"\ud83d"', rb'"\ud83d\ude00"', rb'"\\ud83d"']
+    assert [raw[a:b] for a, b in array_spans(raw, *spans["list"])] == [rb'"\ud83d"', big]
+
+
+def test_keys_that_are_cut_differently_are_two():
+    assert list(object_spans(rb'{"\ud800":1,"\ud801":"\ud802"}')) == ["\ud800", "\ud801"]

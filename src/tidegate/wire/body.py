@@ -5,13 +5,15 @@ Knows no dialect; builds no item's value but those at the front. Called by the d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.wire.conversation import Item, RawFields
+from tidegate.wire.conversation import Item, Items, RawFields
 from tidegate.wire.jsontext import JsonObject, UnreadableBody, array_spans, loads, object_spans
 
 _NOTHING = (b"", b"null", b"[]")
+_OPEN_OBJECT = ord("{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Body:
     """A JSON object as bytes, with its top-level fields."""
 
     raw: bytes
-    spans: dict[str, tuple[int, int]]
+    spans: Mapping[str, tuple[int, int]]
     fields: RawFields
 
     def text(self, key: str) -> str:
@@ -45,23 +47,19 @@ class Body:
         """True where the field is there and not null."""
         return self.fields.get(key, b"null") != b"null"
 
-    def raw_of(self, *keys: str) -> bytes:
-        """Raw JSON of the first of these fields that says something (not null, not an empty list), else
-        empty."""
-        return next((raw for key in keys if (raw := self.fields.get(key, b"")) not in _NOTHING), b"")
+    def key_of(self, *keys: str) -> str:
+        """The first of these fields that says something (not null, not an empty list), else empty."""
+        return next((key for key in keys if self.fields.get(key, b"") not in _NOTHING), "")
 
-    def items(self, key: str) -> tuple[Item, ...]:
+    def items(self, key: str) -> Items:
         """The objects of a required list. Raises `UnreadableBody`."""
         if key not in self.spans:
             raise UnreadableBody(f"`{key}` is missing")
-        start, end = self.spans[key]
-        if self.raw[start : start + 1] != b"[":
-            raise UnreadableBody(f"`{key}` must be a list")
         raw = self.raw
-        items = tuple(Item(raw[a:b], a, b) for a, b in array_spans(raw, start, end))
-        if not all(item.raw.startswith(b"{") for item in items):
-            raise UnreadableBody(f"`{key}` must hold objects only")
-        return items
+        start, end = self.spans[key]
+        if raw[start : start + 1] != b"[":
+            raise UnreadableBody(f"`{key}` must be a list")
+        return items_of(raw, array_spans(raw, start, end), key)
 
     def _load(self, key: str) -> object:
         if key not in self.spans:
@@ -76,6 +74,14 @@ def read_body(raw: bytes) -> Body:
     """The body's fields. Raises `UnreadableBody` where it is no JSON object."""
     spans = object_spans(raw)
     return Body(raw, spans, RawFields(raw, spans))
+
+
+def items_of(raw: bytes, spans: Sequence[tuple[int, int]], key: str) -> Items:
+    """The objects that stand at these places in `raw`. Raises `UnreadableBody` where one is no object."""
+    starts = array("Q", [start for start, _end in spans])
+    if any(raw[start] != _OPEN_OBJECT for start in starts):
+        raise UnreadableBody(f"`{key}` must hold objects only")
+    return Items(raw, starts, array("Q", [end for _start, end in spans]))
 
 
 def leading(items: Sequence[Item], is_system: Callable[[JsonObject], bool]) -> int:

@@ -5,10 +5,10 @@ Knows message and part shapes; no answers, no sizes. Called through `wire.REQUES
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.wire import media
-from tidegate.wire.body import leading, read_body
+from tidegate.wire.body import Body, leading, read_body
 from tidegate.wire.content import (
     Reader,
     json_pieces,
@@ -21,12 +21,13 @@ from tidegate.wire.content import (
     without_cache_control,
     words_of,
 )
-from tidegate.wire.conversation import Conversation, DialectName, Facts, JsonObject, JsonValue, Part, Role
+from tidegate.wire.conversation import Conversation, DialectName, Facts, Item, JsonObject, JsonValue, Part, Role
 from tidegate.wire.jsontext import dumps
 from tidegate.wire.untyped import ids_at, object_at, objects_at, text_at, unique
 
 NAME: DialectName = "chat"
 PATH = "/chat/completions"
+ITEMS_KEY = "messages"
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -42,22 +43,30 @@ _LIMITS = ("max_completion_tokens", "max_tokens")
 def read(body: bytes) -> Conversation:
     """The conversation in a body. Raises `UnreadableBody`."""
     top = read_body(body)
-    items = top.items("messages")
+    items = top.items(ITEMS_KEY)
+    return compose(top, items, leading(items, lambda item: _role(item) == "system"))
+
+
+def compose(top: Body, items: Sequence[Item], lead: int, *, refers: bool = False) -> Conversation:
+    """The conversation of a body whose items are known. Raises `UnreadableBody`."""
     return Conversation(
         dialect=NAME,
-        raw=body,
+        raw=top.raw,
         model=top.text("model"),
         stream=top.flag("stream"),
         output_limit=top.count(*_LIMITS),
         items=items,
-        lead=leading(items, lambda item: _role(item) == "system"),
-        system=b"",
-        tools=top.raw_of("tools", "functions"),
-        schema=top.raw_of("response_format"),
+        lead=lead,
+        tools_key=top.key_of("tools", "functions"),
+        schema_key=top.key_of("response_format"),
         server_held=False,
-        fields=top.fields,
         field_spans=top.spans,
     )
+
+
+def refers(item: Item) -> bool:
+    """Never: this API has no items that stand for others."""
+    return False
 
 
 def facts(item: JsonObject) -> Facts:

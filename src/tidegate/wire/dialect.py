@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from tidegate.wire.body import Body
 from tidegate.wire.conversation import (
     Answer,
     Conversation,
     DialectName,
     Facts,
+    Item,
     JsonObject,
     JsonValue,
     Part,
@@ -29,8 +31,20 @@ class Requests(Protocol):
     PATH: str
     """Path below the API root: `/chat/completions`, `/responses`, `/messages`."""
 
+    ITEMS_KEY: str
+    """Name of the top-level field that holds the items."""
+
     def read(self, body: bytes) -> Conversation:
         """Raises `UnreadableBody` where the body is no conversation of this dialect."""
+        ...
+
+    def compose(self, top: Body, items: Sequence[Item], lead: int, *, refers: bool = False) -> Conversation:
+        """What `read` gives, from the body's fields, its items, how many of them lead, and whether one refers to an
+        item that the server holds. Raises `UnreadableBody`."""
+        ...
+
+    def refers(self, item: Item) -> bool:
+        """Whether an item stands for one that the server holds."""
         ...
 
     def facts(self, item: JsonObject) -> Facts:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
+
+_Parts = TypeVar("_Parts", dict[str, msgspec.Raw], list[msgspec.Raw])
 
 _SPACE = b" \t\n\r"
 _COMMA, _QUOTE, _CLOSE_OBJECT = b',"}'
@@ -79,12 +81,70 @@ def object_spans(raw: bytes) -> dict[str, tuple[int, int]]:
     then see two different bodies).
     """
     _check_utf8(raw)
+    spans = _object_spans(raw)
+    if spans is not None:
+        return spans
+    plain = _without_surrogates(raw)
     try:
-        values: Mapping[str, msgspec.Raw] = _object_of_raw.decode(raw)
+        spans = _object_spans(plain)
+    except UnreadableBody:
+        spans = None
+    if spans is None or _keys_differ(raw, plain, spans):
+        return _object_spans_slowly(raw)
+    return spans
+
+
+def array_spans(raw: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    """Where each value of the JSON array `raw[start:end]` stands in `raw`. Raises `UnreadableBody` for
+    anything else."""
+    values = _decoded(_list_of_raw, memoryview(raw)[start:end], "not a JSON array")
+    if values is None:
+        values = _decoded(_list_of_raw, _without_surrogates(raw[start:end]), "not a JSON array")
+    if values is None:
+        raise UnreadableBody("not a JSON array")
+    spans: list[tuple[int, int]] = []
+    pos = start + 1
+    for value in values:
+        while raw[pos] in _SPACE:
+            pos += 1
+        stop = pos + len(memoryview(value))
+        spans.append((pos, stop))
+        pos = stop
+        while raw[pos] in _SPACE:
+            pos += 1
+        pos += 1
+    return spans
+
+
+def _decoded(decoder: msgspec.json.Decoder[_Parts], raw: bytes | memoryview, told: str) -> _Parts | None:
+    """The parts of a text, None where it may be refused for no more than half a surrogate pair in it."""
+    try:
+        return decoder.decode(raw)
     except (ValueError, RecursionError) as error:
         if _SURROGATE.search(raw) is None:
-            raise UnreadableBody("the body is not a JSON object") from error
-        return _object_spans_slowly(raw)
+            raise UnreadableBody(told) from error
+        return None
+
+
+def _without_surrogates(raw: bytes) -> bytes:
+    """The same text with other characters in the place of surrogates: as long, and JSON where it was JSON but for
+    halves of pairs. Where a value stands must not hang on what another one holds."""
+    return _SURROGATE.sub(rb"\\u00", raw)
+
+
+def _keys_differ(raw: bytes, plain: bytes, spans: Mapping[str, tuple[int, int]]) -> bool:
+    done = 0
+    for start, end in spans.values():
+        if raw[done:start] != plain[done:start]:
+            return True
+        done = end
+    return False
+
+
+def _object_spans(raw: bytes) -> dict[str, tuple[int, int]] | None:
+    values = _decoded(_object_of_raw, raw, "the body is not a JSON object")
+    if values is None:
+        return None
     spans: dict[str, tuple[int, int]] = {}
     pos = _skip(raw, _skip(raw, 0) + 1)
     for key, value in values.items():
@@ -98,29 +158,6 @@ def object_spans(raw: bytes) -> dict[str, tuple[int, int]]:
             pos = _skip(raw, pos + 1)
     if raw[pos] != _CLOSE_OBJECT:
         raise UnreadableBody("a top-level key comes twice")
-    return spans
-
-
-def array_spans(raw: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Where each value of the JSON array `raw[start:end]` stands in `raw`. Raises `UnreadableBody` for
-    anything else."""
-    try:
-        values: list[msgspec.Raw] = _list_of_raw.decode(memoryview(raw)[start:end])
-    except (ValueError, RecursionError) as error:
-        if _SURROGATE.search(raw, start, end) is None:
-            raise UnreadableBody("not a JSON array") from error
-        return _array_spans_slowly(raw, start, end)
-    spans: list[tuple[int, int]] = []
-    pos = start + 1
-    for value in values:
-        while raw[pos] in _SPACE:
-            pos += 1
-        stop = pos + len(memoryview(value))
-        spans.append((pos, stop))
-        pos = stop
-        while raw[pos] in _SPACE:
-            pos += 1
-        pos += 1
     return spans
 
 
@@ -209,20 +246,6 @@ def _object_spans_slowly(raw: bytes) -> dict[str, tuple[int, int]]:
         pos, more = _after_value(raw, end, b"}")
     if _skip(raw, pos + 1) != len(raw):
         raise UnreadableBody("the body is not a JSON object")
-    return spans
-
-
-def _array_spans_slowly(raw: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    text = raw[start:end].decode("latin-1")
-    spans: list[tuple[int, int]] = []
-    if raw[start : start + 1] != b"[":
-        raise UnreadableBody("not a JSON array")
-    pos = _skip(raw, start + 1)
-    more = raw[pos : pos + 1] != b"]"
-    while more:
-        stop = start + _value_end(text, pos - start)
-        spans.append((pos, stop))
-        pos, more = _after_value(raw, stop, b"]")
     return spans
 
 

@@ -6,10 +6,10 @@ https://platform.claude.com/docs/en/api/messages, betas included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tidegate.wire import media
-from tidegate.wire.body import leading, read_body
+from tidegate.wire.body import Body, leading, read_body
 from tidegate.wire.content import (
     Reader,
     as_list,
@@ -22,12 +22,13 @@ from tidegate.wire.content import (
     unknown_parts,
     without_cache_control,
 )
-from tidegate.wire.conversation import Conversation, DialectName, Facts, JsonObject, JsonValue, Part, Role
+from tidegate.wire.conversation import Conversation, DialectName, Facts, Item, JsonObject, JsonValue, Part, Role
 from tidegate.wire.jsontext import dumps, loads
 from tidegate.wire.untyped import ids_at, json_text, object_at, objects_at, text_at, unique
 
 NAME: DialectName = "messages"
 PATH = "/messages"
+ITEMS_KEY = "messages"
 
 _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _DEFAULT_OUTPUT = 4096
@@ -40,22 +41,31 @@ _THINKING = frozenset({"thinking", "redacted_thinking"})
 def read(body: bytes) -> Conversation:
     """The conversation in a body. Raises `UnreadableBody`."""
     top = read_body(body)
-    items = top.items("messages")
+    items = top.items(ITEMS_KEY)
+    return compose(top, items, leading(items, lambda item: text_at(item, "role") == "system"))
+
+
+def compose(top: Body, items: Sequence[Item], lead: int, *, refers: bool = False) -> Conversation:
+    """The conversation of a body whose items are known. Raises `UnreadableBody`."""
     return Conversation(
         dialect=NAME,
-        raw=body,
+        raw=top.raw,
         model=top.text("model"),
         stream=top.flag("stream"),
         output_limit=top.count("max_tokens"),
         items=items,
-        lead=leading(items, lambda item: text_at(item, "role") == "system"),
-        system=top.raw_of("system"),
-        tools=top.raw_of("tools"),
-        schema=top.raw_of("output_config", "output_format"),
+        lead=lead,
+        system_key=top.key_of("system"),
+        tools_key=top.key_of("tools"),
+        schema_key=top.key_of("output_config", "output_format"),
         server_held=top.present("thread"),
-        fields=top.fields,
         field_spans=top.spans,
     )
+
+
+def refers(item: Item) -> bool:
+    """Never: this API has no items that stand for others."""
+    return False
 
 
 def facts(item: JsonObject) -> Facts:

@@ -7,14 +7,20 @@ compacted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
-from tidegate.wire.body import item_value
-from tidegate.wire.conversation import Conversation, JsonObject, JsonValue
+from tidegate.wire.conversation import Conversation, DialectName, JsonObject, JsonValue
 from tidegate.wire.jsontext import loads
 from tidegate.wire.untyped import objects_at, text_at
 
 _TURN_METADATA = "x-codex-turn-metadata"
+
+_ASCII_ESCAPE = re.compile(rb"\\u00[2-7]")
+"""How JSON may write a character that needs no escape."""
+
+_Mark: TypeAlias = Callable[[Conversation, Mapping[str, str]], bool]
 
 
 def own_compaction(conversation: Conversation, headers: Mapping[str, str]) -> str | None:
@@ -24,99 +30,129 @@ def own_compaction(conversation: Conversation, headers: Mapping[str, str]) -> st
     SummarizationMiddleware (1.5.2: one user message, no tools, wording set by its user). Such a call is a
     conversation of one message and is treated as one.
     """
-    for reason, dialects, holds in _MARKS:
-        if conversation.dialect in dialects and holds(conversation, headers):
+    for reason, holds in _MARKS[conversation.dialect]:
+        if holds(conversation, headers):
             return reason
     return None
 
 
 def _codex_says_so(conversation: Conversation, headers: Mapping[str, str]) -> bool:
-    texts = [value for name, value in headers.items() if name.lower() == _TURN_METADATA]
-    texts.append(text_at(_object(conversation.fields.get("client_metadata")), _TURN_METADATA))
-    return any(text_at(_object(text.encode(errors="replace")), "request_kind") == "compaction" for text in texts)
+    length = len(_TURN_METADATA)
+    texts = [headers[name].encode(errors="replace") for name in headers if len(name) == length and _is_metadata(name)]
+    if raw := conversation.field("client_metadata"):
+        texts.append(
+            text_at(_object(raw), _TURN_METADATA).encode(errors="replace") if _may_say(raw, b"compaction") else b""
+        )
+    return any(
+        text_at(_object(text), "request_kind") == "compaction" for text in texts if _may_say(text, b"compaction")
+    )
+
+
+def _is_metadata(name: str) -> bool:
+    return name.lower() == _TURN_METADATA
 
 
 def _ends_in_trigger(conversation: Conversation, _headers: Mapping[str, str]) -> bool:
-    return text_at(_last(conversation), "type") == "compaction_trigger"
+    raw = _last_raw(conversation)
+    return _may_say(raw, b"compaction_trigger") and text_at(_object(raw), "type") == "compaction_trigger"
 
 
 def _asks_for_compaction(conversation: Conversation, _headers: Mapping[str, str]) -> bool:
-    return conversation.fields.get("compaction", b"null") != b"null"
+    return conversation.field("compaction") not in (b"", b"null")
 
 
 def _provider_compacts_input(conversation: Conversation, _headers: Mapping[str, str]) -> bool:
-    value = _value(conversation.fields.get("context_management"))
+    raw = conversation.field("context_management")
+    if not raw:
+        return False
+    value = _value(raw)
     edits = value if isinstance(value, list) else [value]
     return any(isinstance(edit, dict) and text_at(edit, "type") == "compaction" for edit in edits)
 
 
 def _provider_compacts_messages(conversation: Conversation, _headers: Mapping[str, str]) -> bool:
-    edits = objects_at(_object(conversation.fields.get("context_management")), "edits")
+    raw = conversation.field("context_management")
+    edits = objects_at(_object(raw), "edits") if raw else []
     return any(text_at(edit, "type").startswith("compact_") for edit in edits)
 
 
-def _last_words_open(start: str) -> Callable[[Conversation, Mapping[str, str]], bool]:
+def _last_words_open(start: bytes) -> _Mark:
+    text = start.decode()
+
     def holds(conversation: Conversation, _headers: Mapping[str, str]) -> bool:
-        last = _last(conversation)
-        return text_at(last, "role") == "user" and _last_text(last).lstrip().startswith(start)
+        raw = _last_raw(conversation)
+        if not _may_say(raw, start):
+            return False
+        last = _object(raw)
+        return text_at(last, "role") == "user" and _last_text(last).lstrip().startswith(text)
 
     return holds
 
 
 def _codex_summarises(conversation: Conversation, headers: Mapping[str, str]) -> bool:
-    opens = _last_words_open("You are performing a CONTEXT CHECKPOINT COMPACTION")
-    return not conversation.tools and opens(conversation, headers)
+    return not conversation.tools_key and _codex_words(conversation, headers)
 
 
 def _summarization_agent(conversation: Conversation, _headers: Mapping[str, str]) -> bool:
+    if conversation.tools_key:
+        return False
     # "… context summarization agent", "… assistant"
     phrase = b"context summarization a"
-    leading = conversation.items[: conversation.lead]
-    told = phrase in conversation.system or any(phrase in item.raw for item in leading)
-    return told and not conversation.tools
+    return phrase in conversation.system or any(phrase in conversation.item_raw(n) for n in range(conversation.lead))
 
 
-_ALL = frozenset({"chat", "responses", "messages"})
-_RESPONSES = frozenset({"responses"})
-_MESSAGES = frozenset({"messages"})
+_codex_words = _last_words_open(b"You are performing a CONTEXT CHECKPOINT COMPACTION")
 
-_MARKS: tuple[tuple[str, frozenset[str], Callable[[Conversation, Mapping[str, str]], bool]], ...] = (
-    # Codex 0.171: header, and client_metadata where there are no headers (WebSocket); remote and local
-    # compaction.
-    ("codex_compaction", _RESPONSES, _codex_says_so),
-    # Codex 0.171 with the OpenAI provider ("remote v2"); any client of the public API.
-    ("compaction_trigger", _RESPONSES, _ends_in_trigger),
-    # openai SDK ≥ 2.18, pydantic-ai 2.62, VS Code: the provider compacts above a threshold.
-    ("provider_compaction", _RESPONSES, _provider_compacts_input),
-    # Codex 0.171, local compaction, should a proxy have dropped the header.
-    ("codex_compaction", _RESPONSES, _codex_summarises),
-    # anthropic SDK 2.14: compaction on demand (beta compact-2026-09-04).
-    ("provider_compaction", _MESSAGES, _asks_for_compaction),
-    # anthropic SDK 2.14 (tool_runner by default): compaction above a threshold (beta compact-2026-01-12).
-    ("provider_compaction", _MESSAGES, _provider_compacts_messages),
-    # Claude Code 2.1.332: last block of an ordinary request with the same headers, system and tools.
-    ("claude_code_compaction", _MESSAGES, _last_words_open("CRITICAL: Respond with TEXT ONLY")),
-    # opencode 1.18.33 ("… agent"), pi 1.6.0 ("… assistant"): a request of its own, without tools.
-    ("agent_summary", _ALL, _summarization_agent),
-)
+# opencode 1.18.33 ("… agent"), pi 1.6.0 ("… assistant"): a request of its own, without tools.
+_AGENT_SUMMARY = ("agent_summary", _summarization_agent)
+
+_MARKS: Mapping[DialectName, tuple[tuple[str, _Mark], ...]] = {
+    "chat": (_AGENT_SUMMARY,),
+    "responses": (
+        # Codex 0.171: header, and client_metadata where there are no headers (WebSocket); remote and local
+        # compaction.
+        ("codex_compaction", _codex_says_so),
+        # Codex 0.171 with the OpenAI provider ("remote v2"); any client of the public API.
+        ("compaction_trigger", _ends_in_trigger),
+        # openai SDK ≥ 2.18, pydantic-ai 2.62, VS Code: the provider compacts above a threshold.
+        ("provider_compaction", _provider_compacts_input),
+        # Codex 0.171, local compaction, should a proxy have dropped the header.
+        ("codex_compaction", _codex_summarises),
+        _AGENT_SUMMARY,
+    ),
+    "messages": (
+        # anthropic SDK 2.14: compaction on demand (beta compact-2026-09-04).
+        ("provider_compaction", _asks_for_compaction),
+        # anthropic SDK 2.14 (tool_runner by default): compaction above a threshold (beta compact-2026-01-12).
+        ("provider_compaction", _provider_compacts_messages),
+        # Claude Code 2.1.332: last block of an ordinary request with the same headers, system and tools.
+        ("claude_code_compaction", _last_words_open(b"CRITICAL: Respond with TEXT ONLY")),
+        _AGENT_SUMMARY,
+    ),
+}
 
 
-def _value(raw: bytes | None) -> JsonValue:
-    if raw is None:
-        return None
+def _may_say(raw: bytes, words: bytes) -> bool:
+    """Whether a JSON text may hold these ASCII words in a string: as they are, or some of it as escapes. Cheap; only
+    then is it worth reading."""
+    return words in raw or (b"\\u00" in raw and _ASCII_ESCAPE.search(raw) is not None)
+
+
+def _last_raw(conversation: Conversation) -> bytes:
+    count = len(conversation.items)
+    return conversation.item_raw(count - 1) if count else b""
+
+
+def _value(raw: bytes) -> JsonValue:
     try:
         return loads(raw)
     except ValueError:
         return None
 
 
-def _object(raw: bytes | None) -> JsonObject:
+def _object(raw: bytes) -> JsonObject:
     value = _value(raw)
     return value if isinstance(value, dict) else {}
-
-
-def _last(conversation: Conversation) -> JsonObject:
-    return (item_value(conversation.items[-1]) or {}) if conversation.items else {}
 
 
 def _last_text(item: JsonObject) -> str:

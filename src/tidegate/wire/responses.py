@@ -6,7 +6,7 @@ https://platform.openai.com/docs/api-reference/responses/create and what Codex a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate.wire import media
 from tidegate.wire.body import Body, item_value, leading, read_body
@@ -38,6 +38,7 @@ from tidegate.wire.untyped import ids_at, object_at, objects_at, text_at
 
 NAME: DialectName = "responses"
 PATH = "/responses"
+ITEMS_KEY = "input"
 
 _ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -89,23 +90,33 @@ def read(body: bytes) -> Conversation:
     """The conversation in a body. A string `input` is one user message. Raises `UnreadableBody`."""
     top = read_body(body)
     items = _items(top)
-    held = top.present("previous_response_id") or top.present("conversation")
+    lead = leading(items, lambda item: _role(item) == "system")
+    return compose(top, items, lead, refers=any(refers(item) for item in items))
+
+
+def compose(top: Body, items: Sequence[Item], lead: int, *, refers: bool = False) -> Conversation:
+    """The conversation of a body whose items are known, and whether one of them `refers` to an item that the server
+    holds. Raises `UnreadableBody`."""
     return Conversation(
         dialect=NAME,
-        raw=body,
+        raw=top.raw,
         model=top.text("model"),
         stream=top.flag("stream"),
         output_limit=top.count("max_output_tokens"),
         items=items,
-        lead=leading(items, lambda item: _role(item) == "system"),
-        system=top.raw_of("instructions"),
-        tools=top.raw_of("tools"),
-        schema=top.raw_of("text"),
-        server_held=held or any(_may_refer(item) and _refers(item_value(item) or {}) for item in items),
-        fields=top.fields,
+        lead=lead,
+        system_key=top.key_of("instructions"),
+        tools_key=top.key_of("tools"),
+        schema_key=top.key_of("text"),
+        server_held=top.present("previous_response_id") or top.present("conversation") or refers,
         field_spans=top.spans,
-        items_key="input",
+        items_key=ITEMS_KEY,
     )
+
+
+def refers(item: Item) -> bool:
+    """Whether the item stands for one that the server holds."""
+    return _may_refer(item) and _kind(item_value(item) or {}) == "item_reference"
 
 
 def facts(item: JsonObject) -> Facts:
@@ -228,10 +239,10 @@ def text_request(
     return dumps({key: value for key, value in body.items() if value is not None})
 
 
-def _items(top: Body) -> tuple[Item, ...]:
-    raw = top.fields.get("input", b"")
+def _items(top: Body) -> Sequence[Item]:
+    raw = top.fields.get(ITEMS_KEY, b"")
     if not raw.startswith(b'"'):
-        return top.items("input")
+        return top.items(ITEMS_KEY)
     # Spliced as bytes, so that the string keeps its escapes.
     return (Item(b'{"role":"user","content":' + raw + b"}", 0, 0),)
 
@@ -243,10 +254,6 @@ def _may_refer(item: Item) -> bool:
     if b"item_reference" in raw:
         return True
     return len(raw) < 256 and b'"role"' not in raw and (b'"type"' not in raw or b"null" in raw)
-
-
-def _refers(item: JsonObject) -> bool:
-    return _kind(item) == "item_reference"
 
 
 def _kind(item: JsonObject) -> str:
