@@ -5,12 +5,15 @@ Knows no I/O, so that both drivers share it: they read pieces and hand them in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidegate.engine.effects import Finish, Head, UpstreamError
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.wire.conversation import DialectName
 from tidegate.wire.watch import Watch
+
+_UNREAD: Mapping[str, str] = {}
+"""Of an answer that is no refusal nobody asks for the headers."""
 
 REFUSAL_LIMIT = 1 << 20
 """Bytes of a refusal that are read to judge it."""
@@ -26,11 +29,14 @@ class Held:
     def __init__(
         self, number: int, status: int, headers: Sequence[tuple[bytes, bytes]], dialect: DialectName, hold_bytes: int
     ) -> None:
-        self.number, self.status, self.hold_bytes = number, status, hold_bytes
-        self.plain = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-        self.encoding = self.plain.get("content-encoding", "").strip().lower()
-        content_type = self.plain.get("content-type", "")
-        self.streamed = content_type.lower().startswith("text/event-stream")
+        self.number, self.status, self.hold_bytes, self._headers = number, status, hold_bytes, headers
+        self.encoding = content_type = ""
+        for name, value in headers:
+            if len(name) == 12 and name.lower() == b"content-type":
+                content_type = value.decode("latin-1")
+            elif len(name) == 16 and name.lower() == b"content-encoding":
+                self.encoding = value.decode("latin-1").strip().lower()
+        self.streamed = content_type[:17].lower() == "text/event-stream"
         """Whether it is a stream of events."""
         self.watch = None if self.encoding not in ("", "identity") else Watch(dialect, content_type)
         self.held: list[bytes] = []
@@ -40,6 +46,11 @@ class Held:
         """A refusal whose body was cut: what came of it is delivered, and cut there."""
         self.opened = False
         """Some of it has been given away."""
+
+    @property
+    def plain(self) -> dict[str, str]:
+        """The answer's headers as text, names in lower case; of a name that came twice, the last value."""
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
 
     def limit(self) -> int:
         """Bytes to hold at most; 0 where nothing is to be learned from them."""
@@ -84,7 +95,7 @@ class Held:
                 return Head(self.number, self.status, self.plain, watch.error, in_stream=True)
             if not self.streamed and self.at_end and self._ended() and watch.error:
                 return Head(self.number, self.status, self.plain, b"".join(self.held))
-        return Head(self.number, self.status, self.plain)
+        return Head(self.number, self.status, _UNREAD)
 
     def show(self, piece: bytes) -> None:
         """Shows a piece to the watch. A watch that fails is done without: what it watches goes on."""

@@ -65,7 +65,7 @@ class Head:
     """Which send of this exchange it answers, from 0: what `Deliver` names."""
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Of a refusal; names in lower case."""
     refusal: bytes | None = field(default=None, repr=False)
     """Body of a refusal: an error status, an error event before any content, or an error object in a 200 body."""
     in_stream: bool = False

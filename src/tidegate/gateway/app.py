@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Coroutine, Mapping
+from functools import lru_cache, partial
 
 from tidegate import __version__
 from tidegate.config import Settings
@@ -24,7 +25,7 @@ from tidegate.gateway.guard import Guard
 from tidegate.gateway.keeper import Keeper
 from tidegate.gateway.messages import spoken
 from tidegate.gateway.relay import relay
-from tidegate.gateway.routes import Route, route
+from tidegate.gateway.routes import route
 from tidegate.gateway.targets import NoProvider, Targets
 from tidegate.providers import Catalogue
 from tidegate.store import SqliteStore
@@ -55,6 +56,7 @@ class App:
         self.environ = os.environ if environ is None else environ
         self.targets = Targets(settings, catalogue)
         self.keeper = Keeper(kit.windows, store)
+        self._route = lru_cache(maxsize=1024)(partial(route, providers=catalogue.names, single=self.targets.single))
         self.guard = Guard(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins)
         self.conversations = Conversations(settings, kit, store, pool, self.targets, self.environ)
 
@@ -83,13 +85,13 @@ class App:
         """Whether a request carries a conversation that may be answered by plain calls, once its body is whole."""
         if arrival.method != "POST" or arrival.upgrades:
             return False
-        where = self._route(arrival)
+        where = self._route(arrival.path)
         return where.dialect is not None and where.kind in ("conversation", "count") and not self._refusal(arrival)
 
     def at_once(self, line: Line) -> bool:
         """Answers such a request through its line; False where it must be answered over ASGI."""
         arrival = line.arrival
-        where = self._route(arrival)
+        where = self._route(arrival.path)
         if where.dialect is None:
             return False
         sender = Sender(line)
@@ -132,14 +134,11 @@ class App:
         finally:
             self._log(arrival, client)
 
-    def _route(self, arrival: Arrival) -> Route:
-        return route(arrival.path, self.catalogue.names, single=self.targets.single)
-
     def _refusal(self, arrival: Arrival) -> str:
         return self.guard.refusal(arrival.plain.get("host", ""), arrival.plain.get("origin", ""))
 
     async def _answer(self, arrival: Arrival, client: AsgiClient, receive: Receive) -> None:
-        where = self._route(arrival)
+        where = self._route(arrival.path)
         client.dialect = where.dialect or client.dialect
         refusal = self._refusal(arrival)
         if refusal:

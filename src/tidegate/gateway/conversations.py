@@ -20,9 +20,10 @@ from tidegate.engine.exchange import Life, counted, exchange, relayed
 from tidegate.engine.request import Kit, Request
 from tidegate.gateway.arrival import Arrival, Receive, while_connected, whole_body
 from tidegate.gateway.asgi import AsgiClient, CutShort
-from tidegate.gateway.credentials import Tenants, identity, with_key
+from tidegate.gateway.credentials import Tenants
 from tidegate.gateway.edge import Edge, Line, Sender
-from tidegate.gateway.messages import bypasses, forwarded, readable, unbound
+from tidegate.gateway.heading import Headings
+from tidegate.gateway.messages import bypasses, unbound
 from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Choice, NoProvider, Targets
@@ -77,6 +78,7 @@ class Conversations:
         self.kit, self.store, self.pool, self.targets, self.environ = kit, store, pool, targets, environ
         self.body_limit = settings.server.body_limit_bytes
         self.tenants = Tenants(kit.hasher)
+        self.headings = Headings(targets, environ)
         self.flights = Flights()
         self.asking = Asking(targets, pool.beside(max_per_host=1), enabled=settings.upstream.ask_windows)
         self.store_faults = Seldom(60)
@@ -146,19 +148,18 @@ class Conversations:
         reading = self._read(arrival, where, dialect, body, notify)
         provider = reading.choice.provider
         client.provider, client.model = provider.name, reading.choice.model
-        headers = forwarded(arrival.headers)
-        headers = with_key(headers if reading.reason else readable(headers), provider, self.environ)
-        root = self.targets.root(provider, dialect)
-        secret = identity(headers, arrival.query, provider)
+        heading = self.headings.of(arrival, where, provider, dialect, watched=not reading.reason)
+        secret, root = heading.secret, heading.root
         upstream = ClientUpstream(
             self.pool,
             arrival.method,
-            self.targets.url(where, provider, arrival.query),
+            heading.url,
             root,
             arrival.query,
-            unbound(headers) if reading.changed else headers,
+            unbound(heading.headers) if reading.changed else heading.headers,
             reading.body,
-            self._listener(secret, root, notify, lambda: self._ask(reading, root, headers)),
+            self._listener(secret, root, notify, lambda: self._ask(reading, root, heading.headers)),
+            None if reading.changed else heading.lines,
         )
         client.streams = reading.conversation is not None and reading.conversation.stream
         life = self._life(arrival, where, dialect, reading, self.tenants.of(secret, root), notify)

@@ -9,6 +9,7 @@ import base64
 import binascii
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -50,9 +51,9 @@ def identity(headers: Headers, query: bytes, provider: Provider) -> bytes:
     Different secrets are one identity together: which of them an upstream looks at is its own affair, and one that many
     people share (a placeholder) must not make them one tenant. Cookies count where there is nothing else.
     """
-    own = (provider.auth.header or "").lower().encode()
+    own = provider.auth.header.lower().encode() if provider.auth.header else b""
     found = sorted({secret for name, value in headers if _tells(name, own) and (secret := _secret(value))})
-    for parameter in query.split(b"&"):
+    for parameter in query.split(b"&") if query else ():
         name, _, value = parameter.partition(b"=")
         if value and name.lower() in SECRET_PARAMETERS:
             found.append(parameter)
@@ -62,7 +63,12 @@ def identity(headers: Headers, query: bytes, provider: Provider) -> bytes:
 
 
 def _tells(name: bytes, own: bytes) -> bool:
-    return name == own or (name not in NO_SECRETS and any(word in name for word in SECRET_WORDS))
+    return name == own or _secretive(name)
+
+
+@lru_cache(maxsize=1024)
+def _secretive(name: bytes) -> bool:
+    return name not in NO_SECRETS and any(word in name for word in SECRET_WORDS)
 
 
 def _secret(value: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -24,9 +25,11 @@ class Guard:
         self.active = is_loopback(bind_host)
         self.hosts = {_host_name(host) for host in hosts}
         self.origins = {origin.lower().rstrip("/") for origin in origins}
+        self.refusal = lru_cache(maxsize=1024)(self._refusal)
+        """Why a request with this `Host` and `Origin` must be refused, empty where it may pass; names the setting that
+        would allow it."""
 
-    def refusal(self, host: str, origin: str) -> str:
-        """Why a request must be refused, empty where it may pass. Names the setting that would allow it."""
+    def _refusal(self, host: str, origin: str) -> str:
         if not self.active:
             return ""
         name = _host_name(host)

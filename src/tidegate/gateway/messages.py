@@ -5,11 +5,11 @@ Knows names and shapes; no sockets. Called by what answers a client and by what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from email.utils import formatdate
 
 from tidegate.engine.effects import Outcome
-from tidegate.upstream.http import Headers, hop_by_hop
+from tidegate.upstream.http import Headers, stopped
 from tidegate.wire.conversation import DialectName
 from tidegate.wire.jsontext import loads
 
@@ -24,23 +24,25 @@ BODY_BOUND = frozenset(
 )
 """Request headers that speak of the body's very bytes, or name the request for good: only the client's own has them."""
 
+_PLAIN = (b"accept-encoding", b"identity")
+
 NO = frozenset({"", "0", "false", "no", "off"})
 
 
-def forwarded(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """A client's headers as they go upstream: hop-by-hop ones, the host's, and Tidegate's own left out."""
-    return [
-        (name, value)
-        for name, value in hop_by_hop(list(headers))
-        if name not in NOT_FORWARDED and not name.startswith(PREFIX)
-    ]
+def forwarded(headers: Headers) -> Headers:
+    """A client's headers, named in lower case, as they go upstream: hop-by-hop ones, the host's, Tidegate's own left
+    out."""
+    dropped = stopped(headers) | NOT_FORWARDED
+    return [(name, value) for name, value in headers if name not in dropped and not name.startswith(PREFIX)]
 
 
 def readable(headers: Headers) -> Headers:
     """The same, asking for an answer that isn't compressed, so that it can be read as it passes."""
-    place = next((at for at, (name, _) in enumerate(headers) if name == b"accept-encoding"), len(headers))
-    kept = [(name, value) for name, value in headers[place:] if name != b"accept-encoding"]
-    return [*headers[:place], (b"accept-encoding", b"identity"), *kept]
+    for place, (name, _) in enumerate(headers):
+        if name == b"accept-encoding":
+            kept = [(name, value) for name, value in headers[place + 1 :] if name != b"accept-encoding"]
+            return [*headers[:place], _PLAIN, *kept]
+    return [*headers, _PLAIN]
 
 
 def unbound(headers: Headers) -> Headers:
@@ -50,28 +52,28 @@ def unbound(headers: Headers) -> Headers:
 
 def returned(status: int, headers: Headers) -> Headers:
     """An upstream's headers as they go to the client."""
-    kept = [(name.lower(), value) for name, value in hop_by_hop(headers)]
-    # A 304 may tell the length of what it leaves out; the server would wait for that many bytes.
-    bare = status in (204, 304)
-    return [
-        (name, value)
-        for name, value in kept
-        if not name.startswith(PREFIX) and not (bare and name == b"content-length")
-    ]
+    lowered = [(name.lower(), value) for name, value in headers]
+    dropped = stopped(lowered)
+    if status in (204, 304):
+        # A 304 may tell the length of what it leaves out; the server would wait for that many bytes.
+        dropped |= {b"content-length"}
+    return [(name, value) for name, value in lowered if name not in dropped and not name.startswith(PREFIX)]
 
 
 def outcome_headers(request_id: str, outcome: Outcome) -> Headers:
     """The `x-tidegate-*` headers of an answer."""
-    pairs: list[tuple[bytes, str | int | None]] = [
-        (b"x-tidegate-request-id", request_id),
-        (b"x-tidegate-action", outcome.action),
-        (b"x-tidegate-strategy", outcome.strategy or None),
-        (b"x-tidegate-reason", outcome.reason or None),
-        (b"x-tidegate-checkpoint", outcome.checkpoint or None),
-        (b"x-tidegate-tokens-before", outcome.tokens_before),
-        (b"x-tidegate-tokens-after", outcome.tokens_after),
-    ]
-    return [(name, str(value).encode()) for name, value in pairs if value is not None]
+    headers = [(b"x-tidegate-request-id", request_id.encode()), (b"x-tidegate-action", outcome.action.encode())]
+    if outcome.strategy:
+        headers.append((b"x-tidegate-strategy", outcome.strategy.encode()))
+    if outcome.reason:
+        headers.append((b"x-tidegate-reason", outcome.reason.encode()))
+    if outcome.checkpoint:
+        headers.append((b"x-tidegate-checkpoint", outcome.checkpoint.encode()))
+    if outcome.tokens_before is not None:
+        headers.append((b"x-tidegate-tokens-before", b"%d" % outcome.tokens_before))
+    if outcome.tokens_after is not None:
+        headers.append((b"x-tidegate-tokens-after", b"%d" % outcome.tokens_after))
+    return headers
 
 
 def own_headers(request_id: str, reason: str = "") -> Headers:

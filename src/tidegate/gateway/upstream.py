@@ -48,6 +48,8 @@ class ClientUpstream:
     """The body as it goes upstream if nothing changes, encoded as `headers` say."""
     on_status: Callable[[int], None] = lambda status: None
     """Hears the status of every answer to the client's credential."""
+    lines: bytes | None = field(default=None, repr=False)
+    """`headers` as they are written, where that is known."""
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Response:
         """See `tidegate.drive.aio.Upstream`."""
@@ -63,7 +65,7 @@ class ClientUpstream:
 
     def _request(self, body: bytes | None, add_headers: Mapping[str, str]) -> Request:
         if body is None:
-            return Request(self.method, self.url, self.headers, self.original)
+            return Request(self.method, self.url, self.headers, self.original, lines=self.lines)
         return Request(self.method, self.url, with_added(unbound(self.headers), add_headers), body)
 
     async def call(self, call: Call) -> Reply:

@@ -5,8 +5,8 @@ The gateway and the asynchronous driver use `Pool`, the blocking driver `SyncPoo
 
 from __future__ import annotations
 
-from tidegate.upstream.http import Headers, Request, Timeouts, hop_by_hop
+from tidegate.upstream.http import Headers, Request, Timeouts, stopped
 from tidegate.upstream.pool import Counters, Pool
 from tidegate.upstream.response import Response
 
-__all__ = ["Counters", "Headers", "Pool", "Request", "Response", "Timeouts", "hop_by_hop"]
+__all__ = ["Counters", "Headers", "Pool", "Request", "Response", "Timeouts", "stopped"]

@@ -23,7 +23,7 @@ STALE_SECONDS = 3.0
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110 section 9.2.2
 _BODY_EXPECTED = frozenset({"POST", "PUT", "PATCH"})
-_HOP_BY_HOP = frozenset(
+HOP_BY_HOP = frozenset(
     {
         b"connection",
         b"keep-alive",
@@ -36,6 +36,8 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
+
+_COMMON_CONNECTIONS = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Request:
     """All bytes, or a stream of them: asynchronous for `Pool`, a plain iterable for `SyncPool`."""
     content_length: int | None = None
     """Bytes of a streamed body where that is known; a stream of unknown length is sent chunked."""
+    lines: bytes | None = field(default=None, repr=False)
+    """`headers` as `header_lines` writes them, where that has been done already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +70,14 @@ class Timeouts:
     read: float = 600
 
 
-def hop_by_hop(headers: Headers) -> Headers:
-    """The headers that may be passed on: RFC 9110 section 7.6.1 names, and those listed in Connection, left
-    out."""
-    dropped = _HOP_BY_HOP
+def stopped(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """Which of these headers, named in lower case, stop at this hop: RFC 9110 section 7.6.1 names, and those listed in
+    Connection."""
+    names = HOP_BY_HOP
     for name, value in headers:
-        if len(name) == 10 and name.lower() == b"connection":
-            dropped = dropped | {word.strip().lower() for word in value.split(b",")}
-    return [(name, value) for name, value in headers if name.lower() not in dropped]
+        if name == b"connection" and value not in _COMMON_CONNECTIONS:
+            names |= {word.strip().lower() for word in value.split(b",")}
+    return names
 
 
 def may_repeat(request: Request, seconds: float) -> bool:
@@ -100,47 +104,51 @@ def proxy_headers(proxy: Proxy | None) -> Headers:
     return [(b"Proxy-Authorization", proxy.authorization)] if proxy is not None and proxy.authorization else []
 
 
+def header_lines(headers: Headers) -> bytes:
+    """The headers as they are written, each line with its end. Raises `UpstreamError` where a line break or a null byte
+    hides in one: it would begin another request."""
+    lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines:
+        raise UpstreamError("A request header holds a line break or a null byte. Check the headers the client sends.")
+    return lines
+
+
 def write_head(request: Request, address: Address, extra: Headers, *, absolute: bool = False) -> bytes:
     """The request line and headers, blank line included. `absolute` writes the whole URL, as an http proxy wants it.
 
-    Raises `UpstreamError` for CONNECT and what is no method, and where a line break hides in a header: it
-    would begin another request.
+    Raises `UpstreamError` for CONNECT and what is no method, and where a line break hides in a header.
     """
-    if not (request.method.isascii() and request.method.isalpha()) or request.method == "CONNECT":
-        raise UpstreamError("The request's method can't be relayed. Check what the client sends.")
-    target = b"%s://%s%s" % (address.scheme.encode(), address.authority, address.path) if absolute else address.path
-    parts = [
-        request.method.encode(),
-        b" ",
+    method = _METHODS.get(request.method) or _method(request.method)
+    target = b"%b://%b%b" % (address.scheme.encode(), address.authority, address.path) if absolute else address.path
+    lines = header_lines(request.headers) if request.lines is None else request.lines
+    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b%b\r\n" % (
+        method,
         target,
-        b" HTTP/1.1\r\nHost: ",
         address.authority,
-    ]
-    lines = 3
-    for fields in (extra, request.headers):
-        lines += len(fields)
-        for name, value in fields:
-            parts += (b"\r\n", name, b": ", value)
-    framing = _framing(request)
-    if framing:
-        lines += 1
-        parts += (b"\r\n", framing)
-    parts.append(b"\r\n\r\n")
-    head = b"".join(parts)
-    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
-        raise UpstreamError("A request header holds a line break or a null byte. Check the headers the client sends.")
-    return head
+        header_lines(extra) if extra else b"",
+        lines,
+        _framing(request),
+    )
+
+
+_METHODS = {"POST": b"POST", "GET": b"GET"}
+
+
+def _method(method: str) -> bytes:
+    if not (method.isascii() and method.isalpha()) or method == "CONNECT":
+        raise UpstreamError("The request's method can't be relayed. Check what the client sends.")
+    return method.encode()
 
 
 def _framing(request: Request) -> bytes:
     body = request.body
     if not body:
-        return b"Content-Length: 0" if request.method in _BODY_EXPECTED else b""
+        return b"Content-Length: 0\r\n" if request.method in _BODY_EXPECTED else b""
     if isinstance(body, bytes):
-        return b"Content-Length: %d" % len(body)
+        return b"Content-Length: %d\r\n" % len(body)
     if request.content_length is not None:
-        return b"Content-Length: %d" % request.content_length
-    return b"Transfer-Encoding: chunked"
+        return b"Content-Length: %d\r\n" % request.content_length
+    return b"Transfer-Encoding: chunked\r\n"
 
 
 @dataclass(frozen=True, slots=True)
