@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from tidegate.compactors.strategy import Call, Reply
 from tidegate.drive import aio, sync
+from tidegate.drive.answer import HeldAnswer
+from tidegate.drive.direct import Begun, Direct
 from tidegate.drive.flights import Flights
 from tidegate.engine.checkpoint import Store
 from tidegate.engine.effects import Head, Notify, Outcome, UpstreamError
@@ -164,6 +166,154 @@ def drive_sync(life: Life, script: Script, store: Store, **changes) -> Seen:  # 
         "chat", SyncUpstream(script), deliver, store, sync.Flights(), on_notify=seen.notices.append, **changes
     ).drive(life)
     return seen
+
+
+class ListenedIncoming:
+    """The same answer, told to a listener: its head, each piece and its end in turns of their own."""
+
+    def __init__(self, scripted: Scripted, listener: Callable[[bool], None]) -> None:
+        self.scripted, self.listener = scripted, listener
+        self.status, self.headers = 0, []
+        self.ready: list[bytes] = []
+        self.news = asyncio.Event()
+        self.over: UpstreamError | str | None = ""
+        asyncio.get_running_loop().call_soon(self._head)
+
+    def _head(self) -> None:
+        self.status, self.headers = self.scripted.status, self.scripted.headers
+        self._tell(self._next)
+
+    def _next(self) -> None:
+        if self.scripted.closed:
+            return
+        try:
+            piece = self.scripted.take()
+        except UpstreamError as error:
+            self.over, self.scripted.closed = error, True
+            self._tell(None)
+            return
+        if piece:
+            self.ready.append(piece)
+        else:
+            self.over, self.scripted.closed = None, True
+        self._tell(self._next if piece else None)
+
+    def _tell(self, then: Callable[[], None] | None) -> None:
+        self.news.set()
+        if then is not None:
+            asyncio.get_running_loop().call_soon(then)
+        if self.listener is not None:
+            self.listener(True)
+
+    def take(self) -> bytes | None:
+        if self.ready:
+            return self.ready.pop(0)
+        if isinstance(self.over, UpstreamError):
+            raise self.over
+        return b"" if self.over is None else None
+
+    async def read(self) -> bytes:
+        while (piece := self.take()) is None:
+            self.news.clear()
+            await self.news.wait()
+        return piece
+
+    async def close(self) -> None:
+        self.scripted.closed = True
+
+    def abandon(self) -> None:
+        self.scripted.closed = True
+
+    def expect(self, seconds: float) -> None: ...
+    def late(self, seconds: float) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Line:
+    on_gone: Callable[[], None] | None = None
+    on_resume: Callable[[], None] | None = None
+    paused = False
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen, self.cut = seen, False
+
+    def write(self, piece: bytes) -> None:
+        self.seen.body += piece
+
+    def end(self) -> None:
+        self.seen.complete = True
+
+    def abort(self) -> None:
+        self.cut = True
+
+
+@dataclass(frozen=True)
+class Times:
+    head: float = 5
+    hold: float = 5
+    read: float = 5
+
+
+class Edge:
+    """What the gateway does for a direct exchange; `idle` says whether a connection is at hand."""
+
+    def __init__(self, life: Life, script: Script, store: Store, seen: Seen, *, idle: bool) -> None:
+        self.life, self.script, self.store, self.seen, self.idle = life, script, store, seen, idle
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.handed: list[Begun] = []
+        self.statuses: list[int] = []
+
+    def send_now(self, body, add_headers, listener):  # type: ignore[no-untyped-def]
+        return ListenedIncoming(self.script.give(body), listener) if self.idle else None
+
+    def heard(self, status: int) -> None:
+        self.statuses.append(status)
+
+    def begin(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> None:
+        self.seen.status, self.seen.outcome = head.status, outcome
+
+    def done(self) -> None:
+        self.over.set_result(None)
+
+    def carry_on(self, begun: Begun) -> None:
+        self.handed.append(begun)
+        driver = aio.Driver(
+            "chat",
+            AsyncUpstream(self.script),
+            AsyncClient(self.seen),
+            self.store,
+            Flights(),
+            on_notify=self.seen.notices.append,
+        )
+
+        async def go() -> None:
+            try:
+                await driver.drive(self.life, begun)
+            except BaseException as error:
+                self.over.set_exception(error)
+            else:
+                self.over.set_result(None)
+
+        self.task = asyncio.ensure_future(go())
+
+
+def drive_directly(life: Life, script: Script, store: Store, *, idle: bool = True) -> Seen:
+    seen = Seen()
+
+    async def go() -> None:
+        line, edge = Line(seen), Edge(life, script, store, seen, idle=idle)
+        Direct(life, "chat", line, edge, store, Times(), 1 << 20, seen.notices.append).start()
+        await asyncio.wait_for(edge.over, 10)
+        if line.cut:
+            raise UpstreamError("the client saw a cut")
+
+    asyncio.run(go())
+    return seen
+
+
+def drive_without_a_connection(life: Life, script: Script, store: Store) -> Seen:
+    return drive_directly(life, script, store, idle=False)
 
 
 def pieces(data: bytes, size: int) -> Iterator[bytes]:

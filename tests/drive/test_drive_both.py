@@ -1,4 +1,4 @@
-"""Both drivers tell the same stories, and a fault in any effect costs the client nothing."""
+"""All drivers tell the same stories, and a fault in any effect costs the client nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import json
 from typing import get_args
 
 import pytest
-from fakes import SSE, Script, Scripted, drive_async, drive_sync, pieces
+from fakes import (
+    SSE,
+    Script,
+    Scripted,
+    drive_async,
+    drive_directly,
+    drive_sync,
+    drive_without_a_connection,
+    pieces,
+)
 from playbook import chat_reply, overflow
 from stage import TENANT, body, history, kit, request, target
 
@@ -29,6 +38,11 @@ HUGE = body(history(22))
 DIRECT = 400, REFUSAL
 """What a direct call of `HUGE` would have given."""
 
+ALL = pytest.mark.parametrize(
+    "drive",
+    [drive_async, drive_sync, drive_directly, drive_without_a_connection],
+    ids=["asyncio", "blocking", "direct", "direct-without-connection"],
+)
 BOTH = pytest.mark.parametrize("drive", [drive_async, drive_sync], ids=["asyncio", "blocking"])
 
 
@@ -47,7 +61,7 @@ def life(tools=None):
     return exchange(request(HUGE, to=target(None)), tools or kit())
 
 
-@BOTH
+@ALL
 def test_an_overflow_is_recovered_stored_and_replayed(drive):
     script, store, tools = upstream(), MemoryStore(), kit()
     seen = drive(life(tools), script, store)
@@ -60,14 +74,14 @@ def test_an_overflow_is_recovered_stored_and_replayed(drive):
     assert len(script.calls) == paid
 
 
-@BOTH
+@ALL
 def test_every_answer_is_closed(drive):
     script = upstream()
     drive(life(), script, NullStore())
     assert [answer.closed for answer in script.given] == [True, True]
 
 
-@BOTH
+@ALL
 def test_a_refusal_that_stands_is_delivered_byte_for_byte(drive):
     script = upstream(window_bytes=10)
     seen = drive(life(), script, NullStore())
@@ -75,7 +89,7 @@ def test_a_refusal_that_stands_is_delivered_byte_for_byte(drive):
     assert seen.outcome.action == "unrecovered"
 
 
-@BOTH
+@ALL
 def test_an_overflow_inside_a_stream_is_recovered_before_anything_is_shown(drive):
     event = b'data: {"error": ' + json.dumps(json.loads(REFUSAL)["error"]).encode() + b"}\n\n"
     good = b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\ndata: [DONE]\n\n'
@@ -87,7 +101,7 @@ def test_an_overflow_inside_a_stream_is_recovered_before_anything_is_shown(drive
     assert (seen.status, seen.body, seen.outcome.action) == (200, good, "recovered")
 
 
-@BOTH
+@ALL
 def test_an_upstream_that_gives_no_answer_is_told_as_such(drive):
     def lost(raw):
         raise UpstreamError("connection refused")
@@ -96,7 +110,7 @@ def test_an_upstream_that_gives_no_answer_is_told_as_such(drive):
         drive(life(), Script(lost, lambda call: chat_reply("x")), NullStore())
 
 
-@BOTH
+@ALL
 def test_a_cut_answer_teaches_nothing(drive):
     script = Script(lambda raw: Scripted(200, [ANSWER[:30]], cut=True), lambda call: chat_reply("x"))
     store = MemoryStore()
@@ -161,7 +175,7 @@ def test_a_fault_in_any_effect_leaves_the_client_with_an_answer_of_the_provider(
     assert seen.complete
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(
     "place",
     ["read_history", "plain", "applied", "compact"],
@@ -183,7 +197,7 @@ def test_a_bug_inside_the_engine_gives_what_a_direct_call_would_have_given(drive
     assert [notice.detail["error"] for notice in seen.notices if notice.event == "fault"] == ["ZeroDivisionError"]
 
 
-@BOTH
+@ALL
 def test_a_store_that_breaks_in_any_way_costs_nothing_but_memory(drive):
     class Broken(NullStore):
         def find(self, tenant, bucket, chains):
@@ -196,7 +210,7 @@ def test_a_store_that_breaks_in_any_way_costs_nothing_but_memory(drive):
     assert (seen.status, seen.body) in (DIRECT, RECOVERED)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(
     "reply",
     [
@@ -215,7 +229,7 @@ def test_a_summary_call_that_fails_leaves_the_providers_answer(drive, reply):
     assert store.find(TENANT, b"", {}).checkpoints == ()
 
 
-@BOTH
+@ALL
 def test_a_refusal_whose_body_is_cut_keeps_its_status_and_headers(drive):
     script = Script(
         lambda raw: Scripted(429, [b'{"error": {"mess'], [(b"retry-after", b"7")], cut=True),

@@ -210,7 +210,12 @@ class Direct:
             effect = life.send(result)
 
     def _send(self, effect: Send) -> bool:
-        self._response = self._edge.send_now(effect.body, effect.add_headers, self._news)
+        """Whether the wait for its answer has begun; if not, it takes more than a plain call."""
+        try:
+            self._response = self._edge.send_now(effect.body, effect.add_headers, self._news)
+        except UpstreamError as error:
+            self._failed(error)
+            return True
         if self._response is None:
             return False
         self._sent, self._started = effect, time.monotonic()

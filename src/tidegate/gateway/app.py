@@ -135,7 +135,8 @@ class App:
             self._log(arrival, client)
 
     def _refusal(self, arrival: Arrival) -> str:
-        return self.guard.refusal(arrival.plain.get("host", ""), arrival.plain.get("origin", ""))
+        host, origin = arrival.header(b"host") or b"", arrival.header(b"origin") or b""
+        return self.guard.refusal(host.decode("latin-1"), origin.decode("latin-1"))
 
     async def _answer(self, arrival: Arrival, client: AsgiClient, receive: Receive) -> None:
         where = self._route(arrival.path)
