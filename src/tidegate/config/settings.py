@@ -118,6 +118,12 @@ class ServerSettings(Section):
     drain_seconds: Annotated[int, BeforeValidator(_no_truth), Field(ge=0, le=86_400)] = Field(
         default=30, description="How long open streams may go on after a stop was asked for."
     )
+    http: Literal["own", "uvicorn"] = Field(
+        default="own", description="What speaks HTTP with clients: Tidegate's own server, or uvicorn."
+    )
+    workers: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=256)] = Field(
+        default=1, description="Processes that serve. They share a store in a file, not one in memory."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What is logged, to stderr."
     )
@@ -153,6 +159,10 @@ class CompactionSettings(Section):
     target_percent: Percent = Field(default=50, description="Part of the window that a compaction aims for.")
     on_overflow: bool = Field(
         default=True, description="Compact and send again when a provider says that it is too long."
+    )
+    shrink_on_admission: bool = Field(
+        default=False,
+        description="Compact and send again when one request is above a whole rate allowance and waiting can't help.",
     )
     keep_recent_tokens: Count | None = Field(
         default=None, description="Newest tokens left as they are; default: by the target."

@@ -73,8 +73,8 @@ class Head:
 
 
 Action: TypeAlias = Literal["relayed", "replayed", "compacted", "recovered", "unrecovered"]
-"""What happened to a request: passed as it came; sent with a stored checkpoint; compacted before it was sent; compacted
-after the provider refused it; refused by the provider for its size and not saved."""
+"""What happened to a request: passed as it came; sent with a stored checkpoint; compacted before it was sent; changed
+after the provider refused it, and answered then; refused by the provider for its size and not saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,9 @@ class Notify:
         "compaction_failed",
         "skipped",
         "refused",
+        "dropped",
         "learned",
+        "window_full",
         "fault",
     ]
     detail: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.budget import harder
-from tidegate.engine.checkpoint import Checkpoint, Found, Report, StoreError
+from tidegate.engine.artifacts import TRANSIENT, opaque, stale_part, without
+from tidegate.engine.checkpoint import Found, StoreError
 from tidegate.engine.compaction import Why, compact
 from tidegate.engine.effects import (
     Action,
@@ -22,35 +23,36 @@ from tidegate.engine.effects import (
     Head,
     Notify,
     Outcome,
-    Save,
     Send,
     UpstreamError,
 )
+from tidegate.engine.learning import keep, learn
 from tidegate.engine.output import accepted, of_the_window, with_less_output
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import History, View, applied, plain, read_history
-from tidegate.overflow.verdict import Refusal, Verdict
+from tidegate.overflow.verdict import Kind, Refusal, Sent, Verdict
+from tidegate.wire.stale import Stale
 
 Life: TypeAlias = Generator[Effect, object, None]
 
 DEEP = 10
 """Of a size that was refused twice by an unknown window: the share that the last try aims for."""
 
-SCANT = 256
-"""Output tokens: no provider's own cap on answers is as low."""
-
 NO_FAULT = frozenset({"nothing_to_compact", "no_smaller"})
 """Failed compactions that say nothing of the summarizer."""
 
-TRANSIENT = frozenset({"rate_limit", "quota", "auth", "server"})
-"""Refusals that say nothing of the request itself: the newest one is what the client should see."""
+ALLOWED_SHARE = 0.9
+"""Of a rate allowance: what a request that was above all of it is made to fit, in estimated tokens."""
 
 
 def exchange(request: Request, kit: Kit) -> Life:
     """One request, from its arrival to what was learned of its answer."""
     story, reason = _begin(request, kit)
-    yield from story.run() if story else relayed(reason)
+    if story is None:
+        yield from opaque(request, kit) if reason == "opaque_history" else relayed(reason)
+        return
+    yield from story.run()
 
 
 def counted(request: Request, kit: Kit) -> Life:
@@ -91,6 +93,19 @@ class _Refused:
     first: Head
     last: Head
     verdict: Verdict
+    """Of the last."""
+    kind: Kind
+    """Of the first."""
+    too_large: bool
+    """One of them was for the request's size."""
+
+    @classmethod
+    def added(cls, before: _Refused | None, head: Head, verdict: Verdict) -> _Refused:
+        """With one more."""
+        too_large = verdict.kind == "overflow" or of_the_window(verdict)
+        if before is None:
+            return cls(head, head, verdict, verdict.kind, too_large)
+        return cls(before.first, head, verdict, before.kind, before.too_large or too_large)
 
 
 class _Story:
@@ -106,11 +121,18 @@ class _Story:
         self.reason = ""
         self.output: int | None = None
         """Output limit to send in place of the client's, once a refusal has shown that it does not fit."""
+        self.stale: Stale | None = None
+        """What is left out, once a refusal has shown that the provider can't read it any more."""
+        self.shrunk = False
+        """It was made to fit a rate allowance, or that was tried."""
+        self.window: int | None = None
 
     def run(self) -> Life:
         """Replay, measure, decide; then send and all that follows."""
         view = yield from self._replay()
-        yield Notify("measured", dict(self.sizing.figures(view)))
+        figures = self.sizing.figures(view)
+        self.window = figures["window"]
+        yield Notify("measured", dict(figures))
         self.reason = self.sizing.not_due(view)
         if not self.reason and self.kit.breaker.rests(self._conversation, now=self.request.now):
             self.reason = "breaker_open"
@@ -170,6 +192,24 @@ class _Story:
             self.action = "recovered"
         return smaller
 
+    def _fit_allowance(self, view: View, verdict: Verdict) -> Generator[Effect, object, View | None]:
+        """A view that fits a rate allowance which the whole request was above; None where there is none. Once, and not
+        again for a while where the newest turn alone is above it: that costs a summary each time."""
+        output = self.request.conversation.output_limit or 0
+        aim = int((verdict.allowance or 0) * ALLOWED_SHARE) - output
+        if self.shrunk or aim <= 0 or self.kit.breaker.rests(self._conversation, now=self.request.now):
+            return None
+        self.shrunk = True
+        self.sizing = self.sizing.refused(view, (verdict.requested or 0) - output)
+        smaller = yield from self._compact(view, aim, "overflow")
+        if smaller is None:
+            return None
+        if self.sizing.measured(smaller).tokens > aim:
+            self.kit.breaker.failed(self._conversation, now=self.request.now)
+            return None
+        self.action = "recovered"
+        return smaller
+
     def _compact(self, view: View, aim: int, why: Why) -> Generator[Effect, object, View | None]:
         if self.compactions >= self.kit.max_compactions:
             self.reason = "compaction_limit"
@@ -184,7 +224,7 @@ class _Story:
             return None
         self.kit.breaker.succeeded(self._conversation)
         self.summary_calls += calls
-        self.reason = ""
+        self.reason = "artifact_dropped" if self.stale else ""
         return smaller
 
     @property
@@ -197,6 +237,7 @@ class _Story:
     def _send(self, view: View) -> Life:
         """Sends until there is an answer, or nothing left to try."""
         refused: _Refused | None = None
+        dropped: Head | None = None
         while True:
             try:
                 head = yield from self._try(view)
@@ -209,29 +250,55 @@ class _Story:
                 yield from self._deliver_answer(view, head)
                 return
             verdict = yield from self._judge(head, view)
-            refused = _Refused(refused.first if refused else head, head, verdict)
+            refused = _Refused.added(refused, head, verdict)
             if self._ask_for_less(view, verdict):
+                continue
+            if self._leave_out(view, head, verdict):
+                yield Notify("dropped", {"artifacts": self.stale.kind if self.stale else ""})
+                dropped = head
                 continue
             if verdict.action == "compact" or of_the_window(verdict):
                 smaller = yield from self._recover(view, verdict)
-                if smaller is None:
-                    break
-                view = smaller
-            elif view.checkpoint and refused.first is head and verdict.kind not in TRANSIENT:
+            elif verdict.admission and self.kit.shrink_on_admission:
+                smaller = yield from self._fit_allowance(view, verdict)
+                refused.too_large = refused.too_large or smaller is not None
+            elif (
+                view.checkpoint
+                and verdict.kind not in TRANSIENT
+                and (refused.first is head or refused.first is dropped)
+            ):
                 # The rewritten history may be what was refused: the client's own bytes get their chance.
                 yield from self._send_original(refused)
                 return
             else:
                 break
+            if smaller is None:
+                break
+            view = smaller
         yield from self._deliver_refusal(refused)
 
     def _try(self, view: View) -> Generator[Effect, object, Head]:
-        body = view.body if view.body is not self.request.conversation.raw else None
+        body = view.body
+        if self.stale is not None:
+            body = without(body, self.stale, self.request)
         if self.output is not None:
-            body = with_less_output(view, self.sizing, self.output) or body
-        head = yield Send(body, view.add_headers)
+            body = with_less_output(body, self.request.conversation.dialect, self.output) or body
+        head = yield Send(None if body is self.request.conversation.raw else body, view.add_headers)
         assert isinstance(head, Head)
         return head
+
+    def _leave_out(self, view: View, head: Head, verdict: Verdict) -> bool:
+        """Whether the same view is worth sending without what the provider can't read any more. Once a request.
+
+        Not where it is Tidegate's own artifact that may be stale: such a checkpoint counts as absent.
+        """
+        own = view.checkpoint is not None and view.checkpoint.artifact.kind == "opaque"
+        if self.stale is not None or own:
+            return False
+        self.stale = stale_part(view.body, head, verdict, self.request)
+        if self.stale is not None:
+            self.action, self.reason = "recovered", "artifact_dropped"
+        return self.stale is not None
 
     def _ask_for_less(self, view: View, verdict: Verdict) -> bool:
         """Whether the same view is worth sending with a lower output limit: the prompt fits, the output asked for does
@@ -239,7 +306,8 @@ class _Story:
         if not of_the_window(verdict) or self.output is not None or not self.kit.policy.on_overflow:
             return False
         tokens = accepted(self.sizing, view, verdict)
-        if tokens is None or with_less_output(view, self.sizing, tokens) is None:
+        dialect = self.request.conversation.dialect
+        if tokens is None or with_less_output(view.body, dialect, tokens) is None:
             return False
         self.output, self.action, self.reason = tokens, "recovered", "output_clamped"
         return True
@@ -257,11 +325,12 @@ class _Story:
         yield Notify("refused", {"kind": verdict.kind, "rule": verdict.evidence.rule, "status": head.status})
         if self.kit.windows.learn(target.endpoint, target.model, verdict, sent, now=self.request.now):
             limit = self.kit.windows.limit(target.endpoint, target.model, now=self.request.now)
+            self.window = self.sizing.limits().window
             yield Notify("learned", {"window": limit})
         return verdict
 
     def _send_original(self, refused: _Refused) -> Life:
-        view = self.whole
+        view, self.stale = self.whole, None
         try:
             head = yield from self._try(view)
         except UpstreamError as error:
@@ -282,7 +351,7 @@ class _Story:
     def _deliver_answer(self, view: View, head: Head) -> Life:
         # Before the answer: the client may send its next turn the moment this one ends.
         if view.checkpoint and self.compactions and self.action in ("compacted", "recovered"):
-            yield from self._save(view.checkpoint)
+            yield from keep(self.request, view.checkpoint)
         before = self.sizing.measured(self.whole).tokens
         outcome = Outcome(
             self.action,
@@ -296,63 +365,21 @@ class _Story:
         )
         finish = yield Deliver(head.number, outcome)
         if isinstance(finish, Finish) and finish.complete:
-            yield from self._learn(view, finish)
+            sent = Sent(outcome.tokens_after, self.window)
+            yield from learn(self.sizing, view, finish, sent, as_it_is=self.stale is None)
 
     def _deliver_refusal(self, refused: _Refused) -> Life:
         transient = refused.verdict.kind in TRANSIENT
-        too_large = refused.verdict.kind == "overflow" or of_the_window(refused.verdict)
-        overflow = not transient and (too_large or refused.first is not refused.last)
+        unrecovered = refused.too_large and not transient
+        told = refused.verdict.kind if transient else refused.kind
         outcome = Outcome(
-            "unrecovered" if overflow else "relayed",
-            reason=self.reason if overflow else refused.verdict.kind,
+            "unrecovered" if unrecovered else "relayed",
+            reason=self.reason if unrecovered else told,
             tokens_before=self.sizing.measured(self.whole).tokens,
             compactions=self.compactions,
             summary_calls=self.summary_calls,
         )
         yield Deliver(refused.last.number if transient else refused.first.number, outcome)
-
-    def _learn(self, view: View, finish: Finish) -> Life:
-        target, history = self.request.target, self.history
-        tokens = finish.usage.input_tokens if finish.usage else 0
-        if tokens > len(view.body):
-            # No tokenizer makes more tokens than bytes: a sum over rounds of the provider's own tools, or nonsense.
-            yield Notify("skipped", {"reason": "impossible_usage"})
-            return
-        if finish.finish == "window" or self._ran_out(finish):
-            # Cut because the window ran out: whatever was reported, the next turn must be smaller.
-            if target.window is None and finish.usage:
-                full = tokens + finish.usage.output_tokens
-                self.kit.windows.filled(target.endpoint, target.model, full, now=self.request.now)
-            tokens = max(tokens, self.sizing.limits().window or 0, self.sizing.measured(view).tokens)
-        elif tokens:
-            self.kit.windows.succeeded(target.endpoint, target.model, tokens, now=self.request.now)
-        if tokens:
-            length = len(history.entries)
-            yield from self._save(
-                Report(
-                    bucket=history.chain.bucket,
-                    length=length,
-                    chain=history.chain.links[length],
-                    checkpoint=view.chain,
-                    head=history.head,
-                    endpoint=target.endpoint,
-                    model=target.model,
-                    input_tokens=tokens,
-                )
-            )
-
-    def _ran_out(self, finish: Finish) -> bool:
-        """Whether an answer that was cut by length was cut by the window: far below the length it was allowed."""
-        asked = self.request.conversation.output_limit
-        if finish.finish != "length" or finish.usage is None or not asked:
-            return False
-        return finish.usage.output_tokens < min(SCANT, asked // 4)
-
-    def _save(self, record: Checkpoint | Report) -> Life:
-        try:
-            yield Save(self.request.tenant, record)
-        except StoreError as error:
-            yield Notify("fault", {"where": "store", "error": str(error)})
 
 
 def _name(view: View) -> str:

@@ -9,7 +9,7 @@ from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View
 from tidegate.overflow.verdict import Verdict
 from tidegate.wire import REQUESTS
-from tidegate.wire.conversation import UnreadableBody
+from tidegate.wire.conversation import DialectName, UnreadableBody
 
 MARGIN = 16
 """Tokens left free below a limit that a refusal stated exactly."""
@@ -48,10 +48,10 @@ def accepted(sizing: Sizing, view: View, verdict: Verdict) -> int | None:
     return left if left < asked and left >= min(USEFUL, asked * USEFUL_SHARE) and left > 0 else None
 
 
-def with_less_output(view: View, sizing: Sizing, tokens: int) -> bytes | None:
-    """The view's body with a lower output limit, None where it can't be lowered so far."""
-    requests = REQUESTS[sizing.request.conversation.dialect]
+def with_less_output(body: bytes, dialect: DialectName, tokens: int) -> bytes | None:
+    """A body with a lower output limit, None where it can't be lowered so far."""
+    requests = REQUESTS[dialect]
     try:
-        return requests.with_output_limit(requests.read(view.body), tokens)
+        return requests.with_output_limit(requests.read(body), tokens)
     except UnreadableBody:
         return None

@@ -80,3 +80,5 @@ class Kit:
     max_compactions: int = 2
     """Compactions one request may cause, its recoveries included."""
     summary_max_calls: int = 32
+    shrink_on_admission: bool = False
+    """Compact a request that is above a whole rate allowance, and send it again."""

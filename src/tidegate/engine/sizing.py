@@ -52,7 +52,7 @@ class Sizing:
             overhead=self.history.overhead,
             artifact_tokens=view.artifact_tokens,
             covered=view.covered,
-            baselines=list(self._baselines(view)),
+            baselines=list(self.baselines(view)),
             window=self.request.target.window,
         )
         return replace(
@@ -98,7 +98,8 @@ class Sizing:
             "target": limits.target,
         }
 
-    def _baselines(self, view: View) -> Iterable[Baseline]:
+    def baselines(self, view: View) -> Iterable[Baseline]:
+        """What a provider has counted for beginnings of this very view."""
         target, history = self.request.target, self.history
         for report in self.reports:
             if (

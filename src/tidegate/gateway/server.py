@@ -1,4 +1,4 @@
-"""Builds the gateway from its settings and serves it with uvicorn.
+"""Builds the gateway from its settings and serves it.
 
 Knows which parts there are; called by the command line and by tests.
 """
@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import uvicorn
-
 from tidegate.compactors.summary import Options, default_options
 from tidegate.config import Settings
 from tidegate.context.budget import Policy
@@ -30,6 +28,8 @@ from tidegate.engine.request import Kit, Target
 from tidegate.gateway.app import App
 from tidegate.gateway.catalogue import catalogue as known_providers
 from tidegate.gateway.guard import is_loopback
+from tidegate.gateway.http1_line import AsgiApplication
+from tidegate.gateway.listening import BACKLOG, OwnServer, Server, UvicornServer
 from tidegate.overflow.classify import classify
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
@@ -87,6 +87,7 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         options=_options(settings, catalogue),
         max_compactions=compaction.max_per_request,
         summary_max_calls=compaction.summary_max_calls,
+        shrink_on_admission=compaction.shrink_on_admission,
     )
 
 
@@ -95,15 +96,15 @@ def run(settings: Settings, announce: Callable[[str], None] | None = None) -> No
     _logging(settings.server.log_level)
     for warning in settings.warnings:
         log.warning("%s", warning)
-    server, bound, address = _server(settings)
+    app = build(settings)
+    bound, address = _listen(settings)
     if not is_loopback(settings.server.host):
         log.warning("bound to %s: anyone who reaches this address can use the gateway's keys", settings.server.host)
-    assert isinstance(server.config.app, App)
-    _try_store(server.config.app.store)
+    _try_store(app.store)
     print(f"Tidegate listening on {address}", flush=True)
     if announce is not None:
         announce(address)
-    server.run(sockets=[bound])
+    server_of(settings, app).run(bound)
 
 
 def check_address(settings: Settings) -> None:
@@ -114,44 +115,36 @@ def check_address(settings: Settings) -> None:
 @contextmanager
 def serving(settings: Settings) -> Iterator[tuple[str, App]]:
     """(base URL, application) of a gateway in a thread of this process, for demos and tests."""
-    server, bound, address = _server(settings)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    app = build(settings)
+    bound, address = _listen(settings)
+    server = server_of(settings, app)
+    thread = threading.Thread(target=server.run, args=(bound,), daemon=True)
     thread.start()
     try:
         while not server.started:
             if not thread.is_alive():
                 raise CannotServe("The gateway ended before it was ready.")
             time.sleep(0.005)
-        app = server.config.app
-        assert isinstance(app, App)
         yield address, app
     finally:
-        server.should_exit = True
+        server.stop()
         thread.join(timeout=10)
 
 
-def _server(settings: Settings) -> tuple[uvicorn.Server, socket.socket, str]:
-    app = build(settings)
+def server_of(settings: Settings, app: AsgiApplication) -> Server:
+    """What serves an application, as the settings say."""
+    own = settings.server
+    if own.http == "uvicorn":
+        return UvicornServer(app, drain_seconds=own.drain_seconds)
+    return OwnServer(app, body_bytes=own.body_limit_bytes, drain_seconds=own.drain_seconds)
+
+
+def _listen(settings: Settings) -> tuple[socket.socket, str]:
+    """(the socket, the base URL it is reached at)."""
     bound = _bind(settings.server.host, settings.server.port)
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        proxy_headers=False,
-        ws="none",
-        lifespan="on",
-        server_header=False,
-        date_header=False,
-        http="httptools",
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
-        timeout_graceful_shutdown=settings.server.drain_seconds,
-        timeout_keep_alive=75,
-        backlog=2048,
-    )
     host, port = bound.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    return uvicorn.Server(config), bound, f"http://{shown}:{port}"
+    return bound, f"http://{shown}:{port}"
 
 
 def _check_defaults(settings: Settings, catalogue: Catalogue) -> None:
@@ -255,7 +248,7 @@ def _bind(host: str, port: int) -> socket.socket:
         # No such name, or no address of this machine: another port would not help.
         option = "--host" if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL else "--port"
         raise CannotListen(f"Can't listen on {host}:{port}: {error.strerror}. Choose another with {option}.") from error
-    bound.listen(2048)
+    bound.listen(BACKLOG)
     bound.setblocking(False)
     return bound
 

@@ -13,12 +13,14 @@ from tidegate.wire.conversation import FinishReason, Usage
 
 _FULL = 0.99
 """An input of this share of the window leaves no room for an answer."""
-_CUT = 0.7
+CUT_SHARE = 0.7
 """A reported input below this share of the estimated one has been cut."""
 _LEAST = 1_024
 """Estimates of less than this are too rough to tell that an input was cut."""
 
-FULL = frozenset({"window-exceeded-unanswered", "length-without-output", "finish-window", "usage-fills-window"})
+FILLED = "usage-fills-window"
+"""Input and output together reach the window, as far as that is known."""
+FULL = frozenset({"window-exceeded-unanswered", "length-without-output", "finish-window", FILLED})
 """Rules that say that input and output together fill the window."""
 CUT_SHORT = "finish-length"
 """An answer was cut by length: by the limit that was asked for, or by less than that."""
@@ -53,9 +55,9 @@ def judge_success(
     if finish is not None and finish in _ENDS and not (filled and finish == "length"):
         return plain(_ENDS[finish], f"finish-{finish}", certain=True)
     if filled:
-        return plain("truncated_output", "usage-fills-window", certain=True)
+        return plain("truncated_output", FILLED, certain=True)
     estimated = sent.tokens if sent else None
-    if prompt and estimated and estimated >= _LEAST and prompt < _CUT * estimated:
+    if prompt and estimated and estimated >= _LEAST and prompt < CUT_SHARE * estimated:
         return plain("truncated_output", CUT_IN_SILENCE, certain=False)
     return None
 
