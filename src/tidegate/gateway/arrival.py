@@ -33,7 +33,7 @@ class ClientGone(Exception):
 class Arrival:
     """One HTTP request: what is known before its body is read. Nothing of it changes."""
 
-    __slots__ = ("_named", "_plain", "began", "headers", "id", "method", "path", "query")
+    __slots__ = ("_names", "_plain", "began", "headers", "id", "method", "path", "query")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Headers) -> None:
         self.id = next_id()
@@ -45,15 +45,17 @@ class Arrival:
         """Names in lower case, in order."""
         self.began = time.time()
         """Seconds since the epoch."""
-        self._named: dict[bytes, bytes] | None = None
+        self._names = dict(headers)
         self._plain: dict[str, str] | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header by its name in lower case; of one that came twice, the last."""
-        named = self._named
-        if named is None:
-            named = self._named = dict(self.headers)
-        return named.get(name)
+        return self._names.get(name)
+
+    @property
+    def repeats(self) -> bool:
+        """Some name came more than once."""
+        return len(self._names) != len(self.headers)
 
     @property
     def plain(self) -> Mapping[str, str]:

@@ -1,0 +1,168 @@
+"""What the head of an HTTP/1.1 request says, where it must be refused, and how the head of an answer is written.
+
+Knows RFC 9110 and RFC 9112 beyond what the parser checks; no sockets, no state. Called by `http1` and `http1_line`.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Final
+
+from tidegate.gateway.arrival import Arrival
+from tidegate.upstream.http import Headers
+from tidegate.wire import ANSWERS
+from tidegate.wire.conversation import DialectName
+
+HEAD_LIMIT: Final = 64 * 1024
+"""Bytes of a request's head; trailers, and the sizes of chunks between two pieces of a body, count alike."""
+
+TARGET_LIMIT: Final = 16 * 1024
+"""Bytes of a request's target."""
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK: Final = b"0\r\n\r\n"
+
+_NOT_HTTP: Final = frozenset(
+    {
+        "ANNOUNCE", "DESCRIBE", "FLUSH", "GET_PARAMETER", "PAUSE", "PLAY", "PRI", "RECORD", "REDIRECT", "SETUP",
+        "SET_PARAMETER", "SOURCE", "TEARDOWN",
+    }
+)  # fmt: skip
+"""Methods of RTSP and ICE, which the parser knows too."""
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Za-z:.%]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+_ABSOLUTE: Final = re.compile(rb"[hH][tT][tT][pP][sS]?://([^/?#]+)(.*)", re.DOTALL)
+_OWN_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection", b"keep-alive"})
+_STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_NAMES: Final[dict[bytes, bytes]] = {}
+_NAMES_KEPT: Final = 1024
+_METHODS: Final = {
+    name.encode(): name for name in ("POST", "GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT")
+}
+
+
+class Refused(Exception):
+    """A request that must not be answered by the application. `status` and `code` are those of the error."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(text)
+        self.status, self.code = status, code
+
+
+def lower_name(name: bytes) -> bytes:
+    """A header's name in lower case; the same object for a name that came before."""
+    known = _NAMES.get(name)
+    if known is None:
+        known = name.lower()
+        if len(_NAMES) < _NAMES_KEPT:
+            _NAMES[name] = known = _NAMES.setdefault(known, known)
+    return known
+
+
+def read_head(method: bytes, target: bytes, version: str, headers: Headers) -> Arrival:
+    """The request that a head speaks of. Raises `Refused`.
+
+    The parser has checked the grammar of the request line and of each header, and that there is one length at most;
+    what it lets pass and may not be acted on is refused here.
+    """
+    if version not in ("1.1", "1.0"):
+        raise Refused(505, "http_version", "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
+    name = _METHODS.get(method) or method.decode("latin-1")
+    if name in _NOT_HTTP:
+        raise Refused(501, "unknown_method", "There is no such method in HTTP.")
+    if name == "CONNECT":
+        raise Refused(405, "no_tunnels", "This is no proxy: CONNECT is not served.")
+    if target[:1] != b"/":
+        target = _origin_form(name, target, headers)
+    if b"#" in target:
+        raise Refused(400, "bad_target", "The request's target holds a fragment.")
+    path, _, query = target.partition(b"?")
+    arrival = Arrival(name, path.decode("latin-1"), query, headers)
+    _check_host(arrival, version)
+    coding = arrival.header(b"transfer-encoding")
+    if coding is not None:
+        if version == "1.0" or arrival.header(b"content-length") is not None:
+            raise Refused(400, "bad_framing", "Transfer-Encoding does not belong in this request.")
+        if coding.lower() != b"chunked":
+            raise Refused(501, "unknown_coding", "The only transfer coding understood is chunked.")
+    return arrival
+
+
+def _origin_form(method: str, target: bytes, headers: Headers) -> bytes:
+    """Path and query of a target in another form; the authority it names takes Host's place (RFC 9112 section
+    3.2.2)."""
+    if target == b"*" and method == "OPTIONS":
+        return target
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        raise Refused(400, "bad_target", "The request's target is neither a path nor an http URL.")
+    authority, rest = absolute.groups()
+    if b"@" in authority:
+        raise Refused(400, "bad_target", "The request's target holds a user.")
+    for place, (name, _) in enumerate(headers):
+        if name == b"host":
+            headers[place] = (name, authority)
+    return rest if rest[:1] == b"/" else b"/" + rest
+
+
+def _check_host(arrival: Arrival, version: str) -> None:
+    host = arrival.header(b"host")
+    if host is None:
+        if version == "1.1":
+            raise Refused(400, "bad_host", "There is no Host header.")
+    elif _HOST.fullmatch(host) is None:
+        raise Refused(400, "bad_host", "The Host header is no host.")
+    elif arrival.repeats and sum(1 for name, _ in arrival.headers if name == b"host") > 1:
+        raise Refused(400, "bad_host", "There is more than one Host header.")
+
+
+def expects(arrival: Arrival, version: str) -> bool:
+    """Whether the client waits to be told to go on (RFC 9110 section 10.1.1). Raises `Refused` for other wishes."""
+    expected = arrival.header(b"expect")
+    if expected is None or version == "1.0":
+        return False
+    if expected.lower() != b"100-continue":
+        raise Refused(417, "unknown_expectation", "The only expectation understood is 100-continue.")
+    return True
+
+
+def write_head(status: int, headers: Headers, framing: bytes) -> bytes:
+    """The head of an answer. `framing` are header lines of the server's own, which take the place of any in `headers`.
+
+    Raises `ValueError` where a line break or a null byte hides in a header: it would begin another answer.
+    """
+    parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+    lines = 2 + framing.count(b"\n")
+    for name, value in headers:
+        if name not in _OWN_FRAMING:
+            lines += 1
+            parts += (name, b": ", value, b"\r\n")
+    parts += (framing, b"\r\n")
+    head = b"".join(parts)
+    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+        raise ValueError("an answer's header holds a line break or a null byte")
+    return head
+
+
+def announced_length(headers: Headers) -> int | None:
+    """The Content-Length of an answer, None where it has none. Raises `ValueError` for no number, and for two."""
+    length: int | None = None
+    for name, value in headers:
+        if name == b"content-length":
+            if not value.isdigit() or length not in (None, int(value)):
+                raise ValueError("an answer's Content-Length can't be right")
+            length = int(value)
+    return length
+
+
+def error_answer(asked: Headers, refused: Refused, request_id: str) -> tuple[Headers, bytes]:
+    """(headers without a length, body) of an error of the server's own, in the shape the client expects."""
+    names = {name for name, _ in asked}
+    dialect: DialectName = "messages" if b"anthropic-version" in names or b"x-api-key" in names else "chat"
+    body = ANSWERS[dialect].error_body(refused.status, str(refused), code=refused.code, request_id=request_id)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"x-tidegate-request-id", request_id.encode()),
+        (b"x-tidegate-reason", refused.code.encode()),
+    ]
+    return headers, body
