@@ -17,6 +17,7 @@ COMMANDS = {
     "simulate": "simulate_command",
     "providers": "providers_command",
     "classify": "classify_command",
+    "windows": "windows_command",
 }
 """Command names, in the order of `--help`, to the module of this package that holds each under its own name."""
 

@@ -39,6 +39,10 @@ _MODELS: Final = """\
 
 What is known of a model, in tokens; wins over the provider files. NAME is a model's name or a pattern (`"qwen3*"`),
 with or without `provider/`. Names with a dot need quotes. In a variable: `TIDEGATE_MODELS__NAME__WINDOW`.
+
+Nothing raises what is set here: a window may be smaller than the model's on purpose. A limit that a refusal has shown
+lowers it. Where nothing is set, [several sources](classifier.md#windows) are tried in turn; `tidegate windows` shows
+what was learned.
 """
 
 _PROVIDERS: Final = """\
