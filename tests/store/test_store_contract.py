@@ -145,9 +145,16 @@ def test_the_newest_sixteen_reports_of_a_bucket_are_kept(store: Store) -> None:
     other = history("x", "y")
     store.report(TENANT, report(other, 2, 7))
     for tokens in range(20):
-        store.report(TENANT, report(CHAT, 2, tokens))
+        store.report(TENANT, report(CHAT, 2, tokens, model=f"gpt-{tokens}"))
     assert [r.input_tokens for r in find(store, CHAT).reports] == list(range(19, 3, -1))
     assert [r.input_tokens for r in find(store, other).reports] == [7]
+
+
+def test_a_report_of_the_same_view_takes_the_place_of_the_older_one(store: Store) -> None:
+    for tokens in (1000, 1010, 1005):
+        store.report(TENANT, report(CHAT, 2, tokens))
+        store.report(TENANT, report(CHAT, 3, 2 * tokens))
+    assert [r.input_tokens for r in find(store, CHAT).reports] == [2010, 1005]
 
 
 def test_what_is_unused_for_the_retention_goes(store: Store, clock: Clock) -> None:

@@ -135,7 +135,24 @@ def test_a_changed_row_is_absent_and_the_rest_is_found(path: Path, store: Sqlite
     with sqlite3.connect(path) as db:
         assert db.execute(change).rowcount == 1
     db.close()
-    assert lengths(store) == [2]
+    assert lengths(SqliteStore(path, Sealer(KEY))) == [2]
+
+
+def test_a_row_that_was_opened_is_not_opened_again(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.save(checkpoint(CHAT, 2, "short"))
+    opened = []
+    real = Sealer.open
+    monkeypatch.setattr(Sealer, "open", lambda *args: opened.append(1) or real(*args))
+    assert [lengths(store) for _ in range(3)] == [[2]] * 3
+    assert len(opened) == 1
+
+
+def test_a_bucket_of_many_checkpoints_is_searched_whole(store: SqliteStore) -> None:
+    long = history(*(str(n) for n in range(200)))
+    for length in range(1, 200):
+        store.save(checkpoint(long, length))
+    assert lengths(store, long)[0] == 199
+    assert lengths(store, {k: v for k, v in long.items() if k <= 150})[0] == 150
 
 
 def test_a_row_moved_to_another_tenant_stays_closed(path: Path, store: SqliteStore) -> None:

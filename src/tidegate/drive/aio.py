@@ -16,7 +16,7 @@ from tidegate.drive.answer import HeldAnswer, Incoming
 from tidegate.drive.direct import Begun
 from tidegate.drive.flights import Flights
 from tidegate.drive.held import to_fall_back_on
-from tidegate.engine.checkpoint import Checkpoint, Report, Store
+from tidegate.engine.checkpoint import Report, Store
 from tidegate.engine.effects import (
     Compact,
     Deliver,
@@ -88,6 +88,7 @@ class Driver:
     upstream: Upstream
     client: Client
     store: Store
+    """Its `report` is quick: nothing waits for it."""
     flights: Flights
     pace: Pace = field(default_factory=Pace)
     on_notify: Callable[[Notify], None] = lambda notify: None
@@ -161,7 +162,11 @@ class Driver:
             case Find(tenant, bucket, chains):
                 return self.store.find(tenant, bucket, chains) if bucket else None
             case Save(tenant, record):
-                return await asyncio.to_thread(self._save, tenant, record)
+                if isinstance(record, Report):
+                    self.store.report(tenant, record)
+                else:
+                    await asyncio.to_thread(self.store.save, record)
+                return None
             case Compact(key, _, work):
                 return await self._compact(key, work)
             case Send(body, add_headers):
@@ -171,12 +176,6 @@ class Driver:
             case Notify():
                 self.on_notify(effect)
                 return None
-
-    def _save(self, tenant: bytes, record: Checkpoint | Report) -> None:
-        if isinstance(record, Checkpoint):
-            self.store.save(record)
-        else:
-            self.store.report(tenant, record)
 
     async def _send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Head:
         incoming = await self._awake(self.upstream.send(body, add_headers))

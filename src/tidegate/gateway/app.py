@@ -29,6 +29,7 @@ from tidegate.gateway.routes import route
 from tidegate.gateway.targets import NoProvider, Targets
 from tidegate.providers import Catalogue
 from tidegate.store import SqliteStore
+from tidegate.store.behind import Behind
 from tidegate.upstream.decode import BodyTooLarge
 from tidegate.upstream.pool import Pool
 from tidegate.wire.jsontext import dumps
@@ -58,7 +59,9 @@ class App:
         self.keeper = Keeper(kit.windows, store)
         self._route = lru_cache(maxsize=1024)(partial(route, providers=catalogue.names, single=self.targets.single))
         self.guard = Guard(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins)
-        self.conversations = Conversations(settings, kit, store, pool, self.targets, self.environ)
+        self.kept = Behind(store, on_fault=self._store_faulted) if isinstance(store, SqliteStore) else store
+        """The store as requests see it: what takes a disk's time is done behind their backs."""
+        self.conversations = Conversations(settings, kit, self.kept, pool, self.targets, self.environ)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -77,7 +80,7 @@ class App:
                 await self.conversations.asking.close()
                 await self.pool.close()
                 await self.keeper.stop()
-                self.store.close()
+                await asyncio.to_thread(self.kept.close)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -179,6 +182,10 @@ class App:
         except Exception as error:
             return f"sqlite: {type(error).__name__}"
         return ""
+
+    def _store_faulted(self, error: StoreError) -> None:
+        if self.conversations.store_faults.due():
+            log.warning("%s", error)
 
     def _log(self, arrival: Arrival, client: AsgiClient) -> None:
         if not access.isEnabledFor(logging.INFO):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from tidegate.engine.checkpoint import Checkpoint, Found, Report, StoreError
-from tidegate.store.record import REPORTS_PER_BUCKET, longest_of_each_kind
+from tidegate.store.record import REPORTS_PER_BUCKET, is_same_view, longest_of_each_kind
 
 _Bucket: TypeAlias = tuple[bytes, bytes]
 _Key: TypeAlias = tuple[bytes, bytes, str]
@@ -94,7 +94,11 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             kept = self._reports.setdefault((tenant, report.bucket), deque(maxlen=REPORTS_PER_BUCKET))
-            self._report_count += len(kept) < REPORTS_PER_BUCKET
+            same = next((known for known in kept if is_same_view(known, report)), None)
+            if same is not None:
+                kept.remove(same)
+            else:
+                self._report_count += len(kept) < REPORTS_PER_BUCKET
             kept.append(report)
             self._reports.move_to_end((tenant, report.bucket))
             while self._report_count > self._max_entries and len(self._reports) > 1:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -39,6 +40,14 @@ _EXACT: Final = {
     f"WHERE tenant = ? AND chain IN ({', '.join('?' * size)})"
     for size in _BATCH
 }
+_FEW: Final = 64
+"""Rows of a bucket that are read in one go; where there are more, the lengths come first."""
+_ROWS: Final = (
+    "SELECT id, length, chain, binding, head FROM checkpoints "  # noqa: S608
+    f"WHERE tenant = ? AND bucket = ? LIMIT {_FEW + 1}"
+)
+_OPENED_KEPT: Final = 256
+"""Checkpoints kept open: a row is never edited, and opening one costs as much as all the rest of a find."""
 # The distinct lengths of a bucket, longest first, in one index step each however many rows share a length.
 _LENGTHS: Final = """
 WITH RECURSIVE known(length) AS (
@@ -57,6 +66,10 @@ _REPORTS: Final = (
 _REPORT: Final = (
     f"INSERT INTO reports (tenant, created_at, {_REPORT_COLUMNS}) "  # noqa: S608
     f"VALUES ({', '.join('?' * 10)})"
+)
+_SAME_REPORT: Final = (
+    "DELETE FROM reports WHERE tenant = ? AND bucket = ? AND length = ? AND chain = ? AND checkpoint = ? "
+    "AND head = ? AND endpoint = ? AND model = ?"
 )
 _TRIM_REPORTS: Final = (
     "DELETE FROM reports WHERE tenant = :tenant AND bucket = :bucket AND id <= (SELECT id FROM reports "  # noqa: S608
@@ -94,6 +107,7 @@ class SqliteStore:
         self._writes = 0
         self._swept = False
         self._quiet_until = 0.0
+        self._opened = lru_cache(maxsize=_OPENED_KEPT)(self._open)
 
     def find(self, tenant: bytes, bucket: bytes, chains: Mapping[int, bytes]) -> Found:
         """The checkpoints that match and open, longest first; reports of prefixes, newest first."""
@@ -109,8 +123,12 @@ class SqliteStore:
 
     def report(self, tenant: bytes, report: Report) -> None:
         """Adds a report; the newest 16 of its (tenant, bucket) are kept."""
+        self.report_all([(tenant, report)])
+
+    def report_all(self, reports: Sequence[tuple[bytes, Report]]) -> None:
+        """Adds reports, each with its tenant, in one transaction."""
         self._check_quiet()
-        self._run(lambda db: self._report(db, tenant, report))
+        self._run(lambda db: self._report(db, reports))
 
     def windows(self) -> list[Learned]:
         """Learned windows, the least recently kept first."""
@@ -172,21 +190,41 @@ class SqliteStore:
             raise StoreError(f"store {self.path}: was locked a moment ago; not tried again yet")
 
     def _find(self, db: sqlite3.Connection, tenant: bytes, bucket: bytes, chains: Mapping[int, bytes]) -> Found:
-        known = db.execute(_LENGTHS, {"tenant": tenant, "bucket": bucket})
-        lengths = [length for (length,) in known if length in chains]
+        rows = db.execute(_ROWS, (tenant, bucket)).fetchall()
+        if len(rows) > _FEW:
+            rows = self._rows_of_many(db, tenant, bucket, chains)
+        matches = [row for row in rows if chains.get(row[1]) == row[2]]
+        matches.sort(key=lambda row: row[1], reverse=True)
         found = []
-        if lengths:
-            rows = _exact(db, tenant, [chains[length] for length in lengths])
-            matches = [row for row in rows if chains.get(row[1]) == row[2]]
-            matches.sort(key=lambda row: row[1], reverse=True)
-            for row, checkpoint, first in longest_of_each_kind(
-                matches, lambda row: row[3:5], lambda row: self._read(db, row[0])
-            ):
-                found.append(checkpoint)
-                if first:
-                    self._touched.add(row[0])
+        for row, checkpoint, first in longest_of_each_kind(
+            matches, lambda row: row[3:5], lambda row: self._known(tenant, row)
+        ):
+            found.append(checkpoint)
+            if first:
+                self._touched.add(row[0])
         reports = db.execute(_REPORTS, (tenant, bucket)).fetchall()
         return Found(tuple(found), tuple(Report(*r) for r in reports if chains.get(r[1]) == r[2]))
+
+    def _rows_of_many(
+        self, db: sqlite3.Connection, tenant: bytes, bucket: bytes, chains: Mapping[int, bytes]
+    ) -> list[tuple[int, int, bytes, str, bytes]]:
+        known = db.execute(_LENGTHS, {"tenant": tenant, "bucket": bucket})
+        lengths = [length for (length,) in known if length in chains]
+        return _exact(db, tenant, [chains[length] for length in lengths]) if lengths else []
+
+    def _known(self, tenant: bytes, row: tuple[int, int, bytes, str, bytes]) -> Checkpoint | None:
+        """The checkpoint of a row that is there, opened once."""
+        try:
+            return self._opened(row[0], tenant, row[2], row[3])
+        except LookupError:
+            return None
+
+    def _open(self, row_id: int, tenant: bytes, chain: bytes, binding: str) -> Checkpoint:
+        """Raises `LookupError` for a row that does not open, so that this is not remembered."""
+        checkpoint = self._read(self._file.connection(), row_id)
+        if checkpoint is None or (checkpoint.tenant, checkpoint.chain) != (tenant, chain):
+            raise LookupError(row_id)
+        return checkpoint
 
     def _read(self, db: sqlite3.Connection, row_id: int) -> Checkpoint | None:
         """The checkpoint of a row; None where it has gone, or does not open with this key in this place."""
@@ -254,20 +292,23 @@ class SqliteStore:
             cursor = db.execute(_INSERT, row)
         db.execute("INSERT INTO uses (id, used_at) VALUES (?, ?)", (cursor.lastrowid, row[13]))
 
-    def _report(self, db: sqlite3.Connection, tenant: bytes, report: Report) -> None:
+    def _report(self, db: sqlite3.Connection, reports: Sequence[tuple[bytes, Report]]) -> None:
+        now = self._clock()
         with writing(db):
-            values = (
-                report.bucket,
-                report.length,
-                report.chain,
-                report.checkpoint,
-                report.head,
-                report.endpoint,
-                report.model,
-                report.input_tokens,
-            )
-            db.execute(_REPORT, (tenant, self._clock(), *values))
-            db.execute(_TRIM_REPORTS, {"tenant": tenant, "bucket": report.bucket})
+            for tenant, report in reports:
+                values = (
+                    report.bucket,
+                    report.length,
+                    report.chain,
+                    report.checkpoint,
+                    report.head,
+                    report.endpoint,
+                    report.model,
+                    report.input_tokens,
+                )
+                db.execute(_SAME_REPORT, (tenant, *values[:-1]))
+                db.execute(_REPORT, (tenant, now, *values))
+                db.execute(_TRIM_REPORTS, {"tenant": tenant, "bucket": report.bucket})
             self._write_uses(db)
         self._written(db)
 
