@@ -12,7 +12,7 @@ from tidegate.engine.effects import Effect, Finish, Notify, Save
 from tidegate.engine.request import Request
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View
-from tidegate.overflow.answered import CUT_IN_SILENCE, CUT_SHARE, CUT_SHORT, FILLED, FULL, judge_success
+from tidegate.overflow.answered import CUT_IN_SILENCE, CUT_SHARE, CUT_SHORT, FILLED, FULL, LEAST, judge_success
 from tidegate.overflow.verdict import Sent
 from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import Usage
@@ -88,7 +88,7 @@ def _is_full(rule: str, sizing: Sizing, view: View, finish: Finish, *, as_it_is:
     if rule == CUT_IN_SILENCE:
         fits = cut_in_silence(sizing, view, usage) if as_it_is else None
         if fits is not None:
-            windows.filled(target.endpoint, target.model, max(used, fits), now=request.now)
+            windows.filled(target.endpoint, target.model, fits, now=request.now)
         return fits is not None
     full = rule in FULL or (rule == CUT_SHORT and _ran_out(finish, request.conversation.output_limit))
     if full and finish.usage and target.window is None:
@@ -114,8 +114,8 @@ def cut_in_silence(sizing: Sizing, view: View, usage: Usage) -> int | None:
     - an earlier beginning of this very view was counted about as estimated: the estimates are good here;
     - a later beginning, shorter than the view now, was counted as no less than all of it now. Thinking may go from one
       turn to the next by the API's own rules, and counts for one token a byte;
-    - what was counted is no less than half of the largest count: a cut input fills the window, while a provider that
-      leaves cached tokens out counts next to nothing. Those it names are added.
+    - what was counted is a window's worth: no less than half of the largest count, more than twice what is new since
+      the last one. A provider that leaves cached tokens out counts what is new; those it names are added.
     """
     history, conversation = sizing.history, sizing.request.conversation
     if not CUTS_ASKED_FOR.isdisjoint(conversation.fields):
@@ -132,10 +132,12 @@ def cut_in_silence(sizing: Sizing, view: View, usage: Usage) -> int | None:
 
     trusted = [report.length for report in earlier if as_estimated(report.length, report.input_tokens)]
     later = [report.input_tokens for report in earlier if trusted and report.length > min(trusted)]
-    if not later or counted * 2 < max(report.input_tokens for report in earlier):
+    if not later:
         return None
+    new = history.entries[max(report.length for report in earlier) :]
+    least = max(LEAST, max(report.input_tokens for report in earlier) // 2, 2 * sum(entry.tokens for entry in new))
     largest = max(later)
-    return largest + 1 if counted + _thinking_bytes(sizing, view) <= largest else None
+    return largest + 1 if least <= counted <= largest - _thinking_bytes(sizing, view) else None
 
 
 def _thinking_bytes(sizing: Sizing, view: View) -> int:

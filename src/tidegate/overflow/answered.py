@@ -15,7 +15,7 @@ _FULL = 0.99
 """An input of this share of the window leaves no room for an answer."""
 CUT_SHARE = 0.7
 """A reported input below this share of the estimated one has been cut."""
-_LEAST = 1_024
+LEAST = 1_024
 """Estimates of less than this are too rough to tell that an input was cut."""
 
 FILLED = "usage-fills-window"
@@ -57,7 +57,7 @@ def judge_success(
     if filled:
         return plain("truncated_output", FILLED, certain=True)
     estimated = sent.tokens if sent else None
-    if prompt and estimated and estimated >= _LEAST and prompt < CUT_SHARE * estimated:
+    if prompt and estimated and estimated >= LEAST and prompt < CUT_SHARE * estimated:
         return plain("truncated_output", CUT_IN_SILENCE, certain=False)
     return None
 
