@@ -36,6 +36,9 @@ from tidegate.upstream.http import Headers
 
 access = logging.getLogger("tidegate.access")
 
+SKIPPED: Final = 1 << 20
+"""Bytes of a body nobody wants that are taken in after its answer, so that the connection can be kept."""
+
 HIGH_WATER: Final = 64 * 1024
 """Bytes that may wait: of an answer for a slow client, and of a body for the application."""
 
@@ -204,15 +207,27 @@ class Connection(asyncio.Protocol):
             data = self._read_directly(data)
         if data:
             self._feed(data)
-        if reading and line is not None and line.on_more is not None and not line.over:
-            line.on_more()
+        if reading and line is not None:
+            self._read_on(line)
         self._advance()
         self._settle()
+
+    def _read_on(self, line: Line) -> None:
+        """More of a body has come whose request was handed over."""
+        if not line.over:
+            if line.on_more is not None:
+                line.on_more()
+        elif line is not self._line:
+            pass
+        elif line.complete:
+            self._next()
+        elif line.room < 0:
+            self._linger()
 
     def eof_received(self) -> bool:
         """Called by the loop: the client will send no more. Whether it may still be answered."""
         line = self._line
-        if line is None or self.phase >= LINGER:
+        if line is None or line.over or self.phase >= LINGER:
             return False
         if line.begun or not line.complete:  # it has left within its request or within the answer
             self._line = None
@@ -366,11 +381,6 @@ class Connection(asyncio.Protocol):
     def _hand(self, line: Line) -> bool:
         """Gives a request to the application; False where its body is still to come."""
         limit = self._hub.limits.body_bytes
-        if line.arrival.path == "*":
-            line.handed = True
-            line.start(204, [])
-            line.end()
-            return True
         try:
             if not line.asked:
                 line.asked = True
@@ -396,7 +406,7 @@ class Connection(asyncio.Protocol):
         if self.phase >= LINGER:
             return
         line, incoming = self._line, self._incoming
-        if incoming is not None and not self._direct and not self._read_paused and self._fault is None:
+        if incoming is not None and not self._direct and self._fault is None:
             length = incoming.arrival.length
             if length is not None and length > incoming.size:
                 self._direct = length - incoming.size
@@ -426,7 +436,8 @@ class Connection(asyncio.Protocol):
 
     def keeps(self, line: Line) -> bool:
         """Whether the connection can carry another request after this one's answer."""
-        return line.complete and not self._hub.draining and (not self._eof or bool(self._waiting))
+        skipped = line.complete or (not line.expects and (line.arrival.length or 0) - line.size <= SKIPPED)
+        return skipped and not self._hub.draining and (not self._eof or bool(self._waiting))
 
     def hold(self, line: Line) -> None:
         """A head waits for the first piece, no longer than this turn of the loop."""
@@ -447,12 +458,16 @@ class Connection(asyncio.Protocol):
 
     def ended(self, line: Line) -> None:
         """The answer has ended properly: the next request's turn."""
-        if line.keep and line.complete and not self._hub.draining:
+        if not line.complete:
+            if line.keep and not self._hub.draining:
+                line.drop(SKIPPED)
+                self._settle()
+            else:
+                self._linger()
+        elif line.keep and not self._hub.draining:
             self._next()
-        elif line.complete:
-            self._close()
         else:
-            self._linger()
+            self._close()
 
     def cut(self, line: Line) -> None:
         """The answer ends without a proper end."""

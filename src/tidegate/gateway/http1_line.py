@@ -75,7 +75,7 @@ class Line:
     __slots__ = (
         "_chunked", "_held", "_left", "_owner", "_pieces",
         "arrival", "asked", "bare", "begun", "body", "complete", "eleven", "expects", "gathered", "handed", "keep",
-        "on_gone", "on_more", "on_resume", "over", "size", "untaken",
+        "on_gone", "on_more", "on_resume", "over", "room", "size", "untaken",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, arrival: Arrival, *, eleven: bool, keep: bool, expects: bool) -> None:
@@ -103,6 +103,8 @@ class Line:
         self._pieces: list[bytes] = []
         self.asked = self.gathered = self.handed = False
         self.begun = self.over = self.bare = self._chunked = False
+        self.room = 0
+        """How much more of a body that nobody wants may come."""
         self._held = b""
         self._left: int | None = None
 
@@ -110,9 +112,18 @@ class Line:
 
     def add(self, piece: bytes) -> None:
         """A piece of the body has come."""
-        self._pieces.append(piece)
         self.size += len(piece)
+        if self.over:
+            self.room -= len(piece)
+            return
+        self._pieces.append(piece)
         self.untaken += len(piece)
+
+    def drop(self, room: int) -> None:
+        """The answer has ended before the body, of which up to `room` bytes may still come."""
+        self._pieces = []
+        self.untaken = 0
+        self.room = room
 
     def gather(self) -> None:
         """Makes `body` of all that has come."""
