@@ -151,6 +151,9 @@ MOODS: dict[str, Callable[[int], Head]] = {
     "output": refusal(400, "max_tokens: 9000 > 4096, which is the maximum allowed number of output tokens"),
     "bytes": refusal(413, "Request exceeds the maximum size", "request_too_large"),
     "rate": refusal(429, "Rate limit reached", "rate_limit_exceeded"),
+    "allowance": refusal(429, "Too large on tokens per min: Limit 700, Requested 9000.", "rate_limit_exceeded"),
+    "stale": refusal(400, "The encrypted content could not be verified.", "invalid_encrypted_content"),
+    "signature": refusal(400, "messages.1.content.0: Invalid `signature` in `thinking` block"),
     "server": refusal(500, "The server had an error"),
     "bare": lambda number: Head(number, 400, {}, b""),
     "html": lambda number: Head(number, 502, {}, f"<html>{SENTINEL}".encode()),
@@ -174,7 +177,9 @@ class Moody:
 
 def bounded(seen: Exchange, most: int) -> None:
     assert seen.compactions <= most
-    assert len(seen.sent) <= 1 + most + 1
+    dropped = sum(notice.event == "dropped" for notice in seen.notices)
+    assert dropped <= 1
+    assert len(seen.sent) <= 1 + most + 1 + dropped
     assert len(set(seen.sent)) == len(seen.sent), "no body is sent twice"
     assert sum(seen.originals) <= 1
     dialect = seen.request.conversation.dialect
@@ -201,11 +206,12 @@ def bounded(seen: Exchange, most: int) -> None:
     st.integers(0, 3),
     st.sampled_from([None, 500, 1200, 8000]),
     st.booleans(),
+    st.booleans(),
 )
 def test_sends_and_compactions_are_bounded(
-    made: Talk, moods: list[str], most: int, window: int | None, on_overflow: bool
+    made: Talk, moods: list[str], most: int, window: int | None, on_overflow: bool, shrink: bool
 ) -> None:
-    kit = new_kit(Policy(on_overflow=on_overflow), max_compactions=most)
+    kit = new_kit(Policy(on_overflow=on_overflow), max_compactions=most, shrink_on_admission=shrink)
     gateway = Gateway(made.dialect, target_of(made.dialect, window), Moody(moods), kit=kit)
     for _ in range(3):
         seen = gateway.serve(made.body())
