@@ -27,14 +27,29 @@ VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=25
 )
 CHOICE = st.fixed_dictionaries({"finish_reason": LEAVES, "message": VALUES}, optional={"index": st.integers(0, 1)})
-ANSWER = st.dictionaries(KEYS, VALUES, max_size=6) | st.fixed_dictionaries(
-    {"choices": st.lists(CHOICE, max_size=2)}, optional={"usage": VALUES, "error": VALUES}
+COUNTS = st.fixed_dictionaries(
+    {"prompt_tokens": st.integers(-2, 500)},
+    optional={
+        "completion_tokens": st.integers(-2, 50),
+        "prompt_tokens_details": st.none() | st.fixed_dictionaries({"cached_tokens": LEAVES}),
+        "prompt_cache_hit_tokens": LEAVES,
+        "cached_tokens": LEAVES,
+    },
+)
+ORDINARY = st.fixed_dictionaries(
+    {"choices": st.lists(CHOICE, max_size=2), "usage": COUNTS},
+    optional=dict.fromkeys(("error", "base_resp", "type", "x_groq", "code", "message", "detail"), LEAVES),
+)
+ANSWER = (
+    ORDINARY
+    | st.dictionaries(KEYS, VALUES, max_size=6)
+    | st.fixed_dictionaries({"choices": st.lists(CHOICE, max_size=2)}, optional={"usage": VALUES, "error": VALUES})
 )
 
 
 @pytest.mark.parametrize("dialect", [chat_answers, messages_answers, responses_answers])
 @given(answer=ANSWER)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_an_end_is_the_same_with_and_without_the_words(dialect: ModuleType, answer: dict[str, Any]) -> None:
     body = json.dumps(answer).encode()
     assert is_json(body)

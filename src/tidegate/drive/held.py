@@ -23,13 +23,13 @@ JSON_HOLD = 1 << 18
 
 
 class Held:
-    """One answer. A driver holds pieces (`hold`) up to `limit()` bytes or until `enough()`, and asks for the `judged()`
+    """One answer. A driver holds pieces (`hold`) up to `limit` bytes or until `enough()`, and asks for the `judged()`
     head; then it passes everything on, showing each further piece to the watch (`show`)."""
 
     def __init__(
         self, number: int, status: int, headers: Sequence[tuple[bytes, bytes]], dialect: DialectName, hold_bytes: int
     ) -> None:
-        self.number, self.status, self.hold_bytes, self._headers = number, status, hold_bytes, headers
+        self.number, self.status, self._headers = number, status, headers
         self.encoding = content_type = ""
         for name, value in headers:
             if len(name) == 12 and name.lower() == b"content-type":
@@ -39,6 +39,10 @@ class Held:
         self.streamed = content_type[:17].lower() == "text/event-stream"
         """Whether it is a stream of events."""
         self.watch = None if self.encoding not in ("", "identity") else Watch(dialect, content_type)
+        self.limit = REFUSAL_LIMIT if status >= 400 else 0
+        """Bytes to hold at most; 0 where nothing is to be learned from them."""
+        if status == 200 and self.watch is not None:
+            self.limit = hold_bytes if self.streamed else JSON_HOLD
         self.held: list[bytes] = []
         self.size = 0
         self.at_end = False
@@ -52,17 +56,9 @@ class Held:
         """The answer's headers as text, names in lower case; of a name that came twice, the last value."""
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}
 
-    def limit(self) -> int:
-        """Bytes to hold at most; 0 where nothing is to be learned from them."""
-        if self.status >= 400:
-            return REFUSAL_LIMIT
-        if self.status != 200 or self.watch is None:
-            return 0
-        return self.hold_bytes if self.streamed else JSON_HOLD
-
     def enough(self) -> bool:
         """Whether what is held tells an answer from a refusal."""
-        if self.at_end or self.broken is not None or self.size >= self.limit():
+        if self.at_end or self.broken is not None or self.size >= self.limit:
             return True
         watch = self.watch
         if self.status >= 400 or not self.streamed:

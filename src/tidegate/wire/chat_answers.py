@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
+
+import msgspec
 
 from tidegate.wire import sse
 from tidegate.wire.answers import (
@@ -142,8 +144,60 @@ def read_answer(body: bytes) -> Answer:
     return words.answer()
 
 
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None
+    index: int | None = 0
+    usage: Literal[None] = None
+
+
+class _Completion(msgspec.Struct):
+    """A completion as nearly all servers write it. One that has any of the odd fields does not fit, and is read at
+    length."""
+
+    choices: list[_Choice]
+    usage: _Usage
+    error: Literal[None] = None
+    base_resp: Literal[None] = None
+    type: Literal[None] = None
+    x_groq: Literal[None] = None
+
+
+_decode_completion: Final = msgspec.json.Decoder(_Completion).decode
+
+
 def read_end(body: bytes) -> Answer:
     """`read_answer` of a JSON body without its words: how it ended, what it cost, whether it is an error."""
+    try:
+        plain = _decode_completion(body)
+    except (ValueError, RecursionError):
+        return _read_end_at_length(body)
+    finish: FinishReason | None = None
+    for choice in plain.choices:
+        if choice.finish_reason == "error":
+            return _read_end_at_length(body)
+        if choice.finish_reason and choice.index in (0, None):
+            finish = FINISH.get(choice.finish_reason, "other")
+    said = plain.usage
+    if said.prompt_tokens <= 0 or said.completion_tokens < 0:
+        return _read_end_at_length(body)
+    details = said.prompt_tokens_details
+    cached = (details.cached_tokens if details else 0) or said.prompt_cache_hit_tokens or said.cached_tokens or 0
+    return Answer("", finish, Usage(said.prompt_tokens, said.completion_tokens, max(0, cached)))
+
+
+def _read_end_at_length(body: bytes) -> Answer:
     completion = read_object(body)
     if completion is None:
         return Answer("", None)

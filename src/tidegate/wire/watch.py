@@ -40,6 +40,12 @@ _DIALECTS: Final[Mapping[DialectName, _Dialect]] = {
 }
 
 
+_MARKS: Final = {
+    name: (dialect.HOT, tuple((key, key + b":null", key + b": null") for key in dialect.HOT_UNLESS_NULL))
+    for name, dialect in _DIALECTS.items()
+}
+
+
 class Watch:
     """Watches one answer, streamed or not. No bytes make it raise.
 
@@ -47,10 +53,15 @@ class Watch:
     and a chunk of whole events without a mark costs a few searches. Answers must not be compressed.
     """
 
+    __slots__ = (
+        "_body", "_calls", "_counts", "_dialect", "_hot", "_is_json", "_nullable", "_reader", "_says_sse", "_whole",
+        "begun", "ended", "error", "error_before_content", "finish", "watched_bytes",
+    )  # fmt: skip
+
     def __init__(self, dialect: DialectName, content_type: str) -> None:
         """`content_type` is the answer's header; the first bytes overrule it where it is wrong."""
         self._dialect = _DIALECTS[dialect]
-        self._nullable = [(key, key + b":null", key + b": null") for key in self._dialect.HOT_UNLESS_NULL]
+        self._hot, self._nullable = _MARKS[dialect]
         self._says_sse = "event-stream" in content_type.lower()
         self._reader: Reader | None = None
         self._body: bytearray | None = bytearray()
@@ -124,7 +135,7 @@ class Watch:
             self._give_up()
 
     def _is_hot(self, data: bytes) -> bool:
-        for mark in self._dialect.HOT:
+        for mark in self._hot:
             if mark in data:
                 return True
         for key, null, spaced in self._nullable:
