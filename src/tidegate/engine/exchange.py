@@ -274,7 +274,7 @@ class _Story:
                 break
             if smaller is None:
                 break
-            view = smaller
+            view, dropped = smaller, None
         yield from self._deliver_refusal(refused)
 
     def _try(self, view: View) -> Generator[Effect, object, Head]:
