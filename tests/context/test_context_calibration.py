@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.context.calibration import Baseline, Measured, measure
 
-LOCAL = [100, 100, 100, 100]
+SUMS = [0, 100, 200, 300, 400]
 
 
 @pytest.mark.parametrize(
@@ -30,18 +30,18 @@ LOCAL = [100, 100, 100, 100]
     ],
 )
 def test_the_larger_of_estimate_and_report(reports: list[Baseline], expected: Measured) -> None:
-    assert measure(LOCAL, 50, 0, 0, reports, window=10_000) == expected
+    assert measure(SUMS, 50, 0, 0, reports, window=10_000) == expected
 
 
 def test_covered_items_count_as_their_artifact() -> None:
     reports = [Baseline(3, 360), Baseline(1, 9_000)]
-    assert measure(LOCAL, 50, 30, 2, reports, window=10_000) == Measured(460, 280, 460, 2.0)
+    assert measure(SUMS, 50, 30, 2, reports, window=10_000) == Measured(460, 280, 460, 2.0)
 
 
 def test_without_a_window_nothing_is_too_large() -> None:
-    assert measure(LOCAL, 50, 0, 0, [Baseline(4, 30_000)]).tokens == 30_000
+    assert measure(SUMS, 50, 0, 0, [Baseline(4, 30_000)]).tokens == 30_000
 
 
 def test_a_report_twice_the_window_is_still_believed() -> None:
-    assert measure(LOCAL, 50, 0, 0, [Baseline(4, 900)], window=450).tokens == 900
-    assert measure(LOCAL, 50, 0, 0, [Baseline(4, 901)], window=450).baseline is None
+    assert measure(SUMS, 50, 0, 0, [Baseline(4, 900)], window=450).tokens == 900
+    assert measure(SUMS, 50, 0, 0, [Baseline(4, 901)], window=450).baseline is None

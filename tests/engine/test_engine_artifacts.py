@@ -222,7 +222,7 @@ def test_a_checkpoint_of_tidegates_own_that_is_stale_counts_as_absent(monkeypatc
     def opaquely(*given: Any) -> View | None:
         view = applied(*given)
         own = Artifact("opaque", items=(json.dumps(COMPACTED).encode(),))
-        return view and view.checkpoint and replace(view, checkpoint=replace(view.checkpoint, artifact=own))
+        return view and view.checkpoint and view.with_checkpoint(replace(view.checkpoint, artifact=own))
 
     monkeypatch.setattr("tidegate.engine.exchange.applied", opaquely)
     raw = signed(18)

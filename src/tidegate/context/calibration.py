@@ -7,14 +7,14 @@ of views. Called by the engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 RATIO_MAX: Final = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True):
     """What a provider reported for an earlier sending of the same view: its first `length` chain items, the
     covered ones among them replaced as they are now."""
 
@@ -23,8 +23,7 @@ class Baseline:
     """Cache reads and writes included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """The size of a view, in tokens."""
 
     tokens: int
@@ -38,7 +37,7 @@ class Measured:
 
 
 def measure(
-    local: Sequence[int],
+    sums: Sequence[int],
     overhead: int,
     artifact_tokens: int,
     covered: int,
@@ -47,24 +46,29 @@ def measure(
     window: int | None = None,
 ) -> Measured:
     """The size of a view: `overhead`, the artifact with what is retained beside it (`artifact_tokens`), and
-    the chain items from `covered` on, whose estimates `local` has for every chain item.
+    the chain items from `covered` on; `sums[k]` is the estimate of the first k of them, from 0 to n.
 
     The report of the longest beginning counts, the first given among equals. Impossible reports are passed
     over: none or zero, above twice the window, below a third of the estimate for the same view (a server that
     cut the prompt silently), or of a beginning that this view does not have.
     """
-    fixed = overhead + artifact_tokens
-    estimate = fixed + sum(local[covered:])
-    for report in sorted(baselines, key=lambda report: -report.length):
-        if not covered <= report.length <= len(local):
+    fixed = overhead + artifact_tokens - sums[covered]
+    length = len(sums) - 1
+    estimate = fixed + sums[length]
+    for report in sorted(baselines, key=_longest_first) if len(baselines) > 1 else baselines:
+        if not covered <= report.length <= length:
             continue
-        then = fixed + sum(local[covered : report.length])
+        then = fixed + sums[report.length]
         if not _possible(report.input_tokens, then, window):
             continue
-        baseline = report.input_tokens + sum(local[report.length :])
+        baseline = report.input_tokens + sums[length] - sums[report.length]
         ratio = min(RATIO_MAX, max(1.0, report.input_tokens / then)) if then > 0 else 1.0
         return Measured(max(estimate, baseline), estimate, baseline, ratio)
     return Measured(estimate, estimate, None, 1.0)
+
+
+def _longest_first(report: Baseline) -> int:
+    return -report.length
 
 
 def _possible(reported: int, estimated: int, window: int | None) -> bool:

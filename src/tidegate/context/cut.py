@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+import msgspec
+
 from tidegate.wire.conversation import Facts
 
 
@@ -43,17 +45,19 @@ def links(facts: Sequence[Facts]) -> list[int]:
     n = len(facts)
     back = list(range(n + 1))
     pairs = _pairs(facts)
-    for earlier, later in (
-        *pairs.answers,
-        *((i, n) for i in _in_flight(facts, pairs.open_calls)),
-        # A result whose call the client itself has lost is never the first item kept.
-        *((i - 1, i) for i in pairs.orphans if i),
-        *((i, i + 1) for i, item in enumerate(facts) if item.leans_on_next),
-        *_runs(facts),
-        *_mentions(facts),
-    ):
+    for earlier, later in (*((i, n) for i in _in_flight(facts, pairs.open_calls)), *_ties(facts, pairs)):
         back[later] = min(back[later], earlier)
     return back
+
+
+def _ties(facts: Sequence[Facts], pairs: _Pairs) -> Iterator[tuple[int, int]]:
+    """All that must stay together, whatever comes next: more items may add ties and take none away."""
+    yield from pairs.answers
+    # A result whose call the client itself has lost is never the first item kept.
+    yield from ((i - 1, i) for i in pairs.orphans if i)
+    yield from ((i, i + 1) for i, item in enumerate(facts) if item.leans_on_next)
+    yield from _runs(facts)
+    yield from _mentions(facts)
 
 
 def safe_cuts(facts: Sequence[Facts]) -> list[bool]:
@@ -69,6 +73,90 @@ def safe_cuts(facts: Sequence[Facts]) -> list[bool]:
         earliest = min(earliest, back[i])
         safe[i] = earliest >= i
     return safe
+
+
+class Seam(msgspec.Struct, frozen=True, eq=False):
+    """What is known of cutting a history at one place: of ties that cross it, and of what was made of the items before
+    it. Of use to a longer history that begins alike."""
+
+    at: int
+    seen: int
+    """How many items were looked at."""
+    tied: bool
+    """Something ties an item before the cut to one after it."""
+    called: frozenset[str]
+    """Names of the calls made before the cut."""
+    named: bool
+    """An item before the cut mentions others, so any later one may be what it means."""
+    newest: int = -1
+    words: tuple[int, ...] | None = None
+    """Of the user's newest words, at `newest` before the cut, and what belongs to them; None where not yet asked."""
+    speaks: int = -1
+    """The first item after the cut in which the user speaks, or the assistant without calling a tool; -1 where neither
+    has come yet."""
+    made: object = None
+    """Whatever its user wants to find again that hangs on the items before the cut and the one after it alone."""
+    made_bytes: int = 0
+
+    def __repr__(self) -> str:
+        """What may be shown of it."""
+        return f"Seam(at={self.at}, seen={self.seen}, tied={self.tied})"
+
+    def cut(self, length: int) -> Seam | None:
+        """What still holds of the first `length` items, None where nothing does."""
+        if length <= self.at or (self.tied and length < self.seen):
+            return None
+        if length >= self.seen:
+            return self
+        return msgspec.structs.replace(self, seen=length, speaks=self.speaks if self.speaks < length else -1)
+
+    def waits(self, facts: Sequence[Facts], over: int) -> bool:
+        """Whether a call before the cut, at `over` or later, still waits for its result."""
+        return any(over <= i < self.at for i in _pairs(facts).open_calls)
+
+    def with_words(self, facts: Sequence[Facts], newest: int) -> Seam:
+        """With the user's newest words: nothing crosses the cut, so what belongs to them lies before it too."""
+        return msgspec.structs.replace(self, newest=newest, words=newest_words(facts[: self.at]))
+
+
+def seam(facts: Sequence[Facts], at: int, known: Seam | None = None) -> Seam:
+    """The seam before position `at` (from 1 to n-1), of which a history that begins alike is `known`: then only the
+    new items are looked at, unless one of them names something from before the cut."""
+    n = len(facts)
+    if known is not None:
+        new = facts[known.seen :]
+        if known.tied or not any(
+            item.mentions or (known.named and _bears(item)) or _meets(item, known.called) for item in new
+        ):
+            speaks = _speaks(facts, known.seen) if known.speaks < 0 else known.speaks
+            return msgspec.structs.replace(known, seen=n, speaks=speaks)
+    before = facts[:at]
+    return Seam(
+        at,
+        n,
+        tied=any(earlier < at <= later for earlier, later in _ties(facts, _pairs(facts))),
+        called=frozenset(name for item in before for name in item.calls),
+        named=any(item.mentions for item in before),
+        speaks=_speaks(facts, at),
+        made=known.made if known else None,
+        made_bytes=known.made_bytes if known else 0,
+    )
+
+
+def _meets(item: Facts, names: frozenset[str]) -> bool:
+    return not names.isdisjoint(item.results)
+
+
+def _bears(item: Facts) -> bool:
+    return bool(item.ids or item.calls or item.results)
+
+
+def _speaks(facts: Sequence[Facts], start: int) -> int:
+    for i in range(start, len(facts)):
+        item = facts[i]
+        if item.role == "user" or (item.role == "assistant" and item.kind == "message" and not item.calls):
+            return i
+    return -1
 
 
 def groups(facts: Sequence[Facts]) -> list[range]:

@@ -8,10 +8,10 @@ and the engine.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, get_args
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, get_args, overload
 
+import msgspec
 from blake3 import blake3
 
 from tidegate.wire import REQUESTS
@@ -19,14 +19,79 @@ from tidegate.wire.conversation import Conversation, DialectName, JsonValue, Unr
 from tidegate.wire.jsontext import canonical_dumps, loads
 
 KEY_BYTES: Final = 32
+LINK_BYTES: Final = 32
 
 # Claude Code puts a line into the system prompt whose digits follow the first user message, so they change
 # whenever it compacts; the line says nothing to the model.
 _VOLATILE: Final = re.compile(r"\Ax-anthropic-billing-header:[^\n]*\n?")
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Links(Sequence[bytes]):
+    """The links of a chain, cut out of all of them when asked for."""
+
+    __slots__ = ("_count", "_joined")
+
+    def __init__(self, joined: bytes) -> None:
+        self._joined = joined
+        self._count = len(joined) // LINK_BYTES
+
+    def __len__(self) -> int:
+        """One more than the chain has items."""
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
+        """A link, or several."""
+        if isinstance(index, slice):
+            return tuple(self[k] for k in range(*index.indices(self._count)))
+        if index < 0:
+            index += self._count
+        if not 0 <= index < self._count:
+            raise IndexError("the chain has no such link")
+        return self._joined[index * LINK_BYTES : (index + 1) * LINK_BYTES]
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to any sequence of the same links."""
+        return tuple(self) == tuple(other) if isinstance(other, Links | tuple | list) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Of the links."""
+        return hash(self._joined)
+
+
+class Prefixes(Mapping[int, bytes]):
+    """Every length from 1 to n with its link."""
+
+    __slots__ = ("_links",)
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    def __getitem__(self, length: int) -> bytes:
+        """The link of the first `length` items."""
+        if not 1 <= length < len(self._links):
+            raise KeyError(length)
+        return self._links[length]
+
+    def __contains__(self, length: object) -> bool:
+        """Whether the history has as many items."""
+        return isinstance(length, int) and 1 <= length < len(self._links)
+
+    def __iter__(self) -> Iterator[int]:
+        """The lengths."""
+        return iter(range(1, len(self._links)))
+
+    def __len__(self) -> int:
+        """How many items the history has."""
+        return len(self._links) - 1
+
+
+class Chain(msgspec.Struct, frozen=True):
     """The names of every beginning of one history: `links[k]` is the hash of its first k items, 32 bytes
     each.
 
@@ -35,16 +100,38 @@ class Chain:
 
     tenant: bytes
     dialect: DialectName
-    links: tuple[bytes, ...] = field(repr=False)
+    joined: bytes
+    """All links, one after the other."""
+
+    def __repr__(self) -> str:
+        """What may be shown of it."""
+        return f"Chain(dialect={self.dialect!r}, length={len(self)})"
+
+    def __len__(self) -> int:
+        """How many items the history has."""
+        return len(self.joined) // LINK_BYTES - 1
+
+    @property
+    def links(self) -> Links:
+        """The links, from the one of no items on."""
+        return Links(self.joined)
+
+    def link(self, length: int) -> bytes:
+        """`links[length]` for a length that the history has."""
+        return self.joined[length * LINK_BYTES : (length + 1) * LINK_BYTES]
 
     @property
     def bucket(self) -> bytes:
         """`links[1]`, under which a history's checkpoints are listed; empty for a history without items."""
-        return self.links[1] if len(self.links) > 1 else b""
+        return self.joined[LINK_BYTES : 2 * LINK_BYTES]
 
     def prefixes(self) -> Mapping[int, bytes]:
         """Every length from 1 to n with its link."""
-        return dict(enumerate(self.links[1:], start=1))
+        return Prefixes(self.links)
+
+    def cut(self, length: int) -> Chain:
+        """The chain of the first `length` items."""
+        return Chain(self.tenant, self.dialect, self.joined[: (length + 1) * LINK_BYTES])
 
 
 class Hasher:
@@ -54,7 +141,7 @@ class Hasher:
     another.
     """
 
-    __slots__ = ("_chain", "_head", "_items", "_mix", "_raw", "_tenant")
+    __slots__ = ("_bodies", "_chain", "_head", "_items", "_mix", "_raw", "_tenant")
 
     def __init__(self, key: bytes) -> None:
         """`key` is 32 secret bytes; raises `ValueError` for any other length."""
@@ -65,6 +152,7 @@ class Hasher:
             return blake3(key, derive_key_context=f"tidegate v1 {purpose}").digest()
 
         self._items = {name: derive(f"item {name}") for name in get_args(DialectName)}
+        self._bodies = {name: derive(f"body {name}") for name in get_args(DialectName)}
         self._raw = derive("raw")
         self._tenant = derive("tenant")
         self._head = derive("head")
@@ -89,13 +177,22 @@ class Hasher:
 
     def chain(self, tenant: bytes, dialect: DialectName, fingerprints: Iterable[bytes]) -> Chain:
         """The chain of a history, from the fingerprints of its items."""
-        key = self._chain
-        link = blake3(_framed((tenant, dialect.encode())), key=key).digest()
-        links = [link]
+        link = blake3(_framed((tenant, dialect.encode())), key=self._chain).digest()
+        return self.longer(Chain(tenant, dialect, link), fingerprints)
+
+    def longer(self, chain: Chain, fingerprints: Iterable[bytes]) -> Chain:
+        """The chain of a history with more items at its end."""
+        key, link = self._chain, chain.joined[-LINK_BYTES:]
+        links = [chain.joined]
         for fingerprint in fingerprints:
             link = blake3(link + fingerprint, key=key).digest()
             links.append(link)
-        return Chain(tenant, dialect, tuple(links))
+        return Chain(chain.tenant, chain.dialect, b"".join(links))
+
+    def prefix(self, dialect: DialectName) -> blake3:
+        """A running hash of a body's beginning, under a key of its own for each dialect: `update` and `digest` (32
+        bytes) by turns."""
+        return blake3(key=self._bodies[dialect])
 
     def head(self, conversation: Conversation) -> bytes:
         """Hash of what stands before the chain: system prompt, leading system items and tools, 32 bytes.
@@ -105,8 +202,8 @@ class Hasher:
         """
         requests = REQUESTS[conversation.dialect]
         lead: list[JsonValue] = []
-        for item in conversation.items[: conversation.lead]:
-            value = _read(item.raw)
+        for index in range(conversation.lead):
+            value = _read(conversation.item_raw(index))
             if not isinstance(value, dict):
                 raise UnreadableBody("a leading item is not an object")
             plain = requests.canonical(value)

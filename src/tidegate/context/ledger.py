@@ -8,17 +8,19 @@ engine.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Final
 
-from tidegate.context.estimate import item_tokens
+import msgspec
+
+from tidegate.context.estimate import item_tokens, request_overhead
 from tidegate.context.fingerprint import Hasher
 from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import Conversation, DialectName, Facts, UnreadableBody
 from tidegate.wire.jsontext import canonical_dumps, loads
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One item, read."""
 
     facts: Facts
@@ -27,10 +29,23 @@ class Entry:
     fingerprint: bytes
 
 
+class Top(msgspec.Struct, frozen=True):
+    """What stands beside and before the chained items, read: system prompt, leading items, tools, schema."""
+
+    head: bytes
+    """`Hasher.head`."""
+    tokens: int
+    """Estimated size of all of it."""
+
+
+TOPS: Final = 512
+"""Tops that are remembered: one for each agent at work, and hundreds of bytes each."""
+
+
 class Ledger:
     """A bounded memory of items; the least recently used are forgotten first. May be shared by threads."""
 
-    __slots__ = ("_capacity", "_hash", "_hasher", "_known")
+    __slots__ = ("_capacity", "_hash", "_hasher", "_known", "_tops")
 
     def __init__(self, hasher: Hasher, capacity_entries: int = 65_536) -> None:
         """Remembers `capacity_entries` items at most, one at least."""
@@ -40,6 +55,7 @@ class Ledger:
         self._hash = hasher.raw
         self._capacity = capacity_entries
         self._known: OrderedDict[tuple[DialectName, bytes], Entry] = OrderedDict()
+        self._tops: OrderedDict[bytes, Top] = OrderedDict()
 
     def __len__(self) -> int:
         """How many entries are remembered."""
@@ -64,8 +80,32 @@ class Ledger:
 
     def entries(self, conversation: Conversation) -> tuple[Entry, ...]:
         """One entry for every item of the conversation, leading system items included."""
-        dialect = conversation.dialect
-        return tuple(self.entry(dialect, item.raw) for item in conversation.items)
+        return self.entries_of(conversation, range(len(conversation.items)))
+
+    def entries_of(self, conversation: Conversation, positions: Iterable[int]) -> tuple[Entry, ...]:
+        """One entry for each of these items of the conversation."""
+        dialect, raw = conversation.dialect, conversation.item_raw
+        return tuple([self.entry(dialect, raw(n)) for n in positions])
+
+    def top(self, conversation: Conversation) -> Top:
+        """What the conversation says beside its chained items; read only if it is not known. Raises `UnreadableBody`
+        where a part of it is not JSON."""
+        lead = [conversation.item_raw(n) for n in range(conversation.lead)]
+        parts = (conversation.dialect.encode(), conversation.system, conversation.tools, conversation.schema, *lead)
+        key = self._hasher.mix(*parts)
+        top = self._tops.get(key)
+        if top is None:
+            leading = self.entries_of(conversation, range(conversation.lead))
+            tokens = request_overhead(conversation) + sum(entry.tokens for entry in leading)
+            top = self._tops[key] = Top(self._hasher.head(conversation), tokens)
+            while len(self._tops) > TOPS:
+                self._tops.popitem(last=False)
+            return top
+        try:
+            self._tops.move_to_end(key)
+        except KeyError:  # forgotten by another thread just now
+            pass
+        return top
 
     def _read(self, dialect: DialectName, raw: bytes) -> Entry:
         requests = REQUESTS[dialect]

@@ -91,7 +91,7 @@ def compact(sizing: Sizing, view: View, aim: int, why: Why) -> Generator[Effect,
     after = sizing.measured(smaller).tokens
     checkpoint = replace(checkpoint, tokens_after=after)
     yield Notify("compacted", {"checkpoint": checkpoint.id, "before": before, "after": after, "calls": made.calls})
-    return replace(smaller, checkpoint=checkpoint), made.calls
+    return smaller.with_checkpoint(checkpoint), made.calls
 
 
 def _effect(sizing: Sizing, view: View, chosen: Plan) -> Compact:

@@ -6,7 +6,7 @@ Decides everything and does nothing: no socket, no clock, no store. Driven by `t
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.compactors.strategy import CompactionFailed
@@ -81,7 +81,7 @@ def _begin(request: Request, kit: Kit) -> tuple[_Story | None, str]:
         history = read_history(conversation, request.tenant, kit.hasher, kit.ledger)
     except ValueError:  # no object, or nothing that JSON allows
         return None, "unreadable_item"
-    if any(entry.facts.opaque or entry.facts.reference for entry in history.entries):
+    if history.opaque:
         return None, "opaque_history"
     return _Story(request, kit, history), ""
 
@@ -154,7 +154,7 @@ class _Story:
             found = result if isinstance(result, Found) else found
         except StoreError as error:
             yield Notify("fault", {"where": "store", "error": str(error)})
-        self.sizing = replace(self.sizing, reports=found.reports)
+        self.sizing = self.sizing.told(found.reports)
         for checkpoint in found.checkpoints:
             text = checkpoint.artifact.kind == "text"
             view = applied(history, checkpoint, self.request.target) if text else None

@@ -12,6 +12,7 @@ from tidegate.compactors.summary import Options, default_options
 from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
+from tidegate.context.recall import Recall
 from tidegate.engine.breaker import Breaker
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
@@ -82,3 +83,9 @@ class Kit:
     summary_max_calls: int = 32
     shrink_on_admission: bool = False
     """Compact a request that is above a whole rate allowance, and send it again."""
+    recall: Recall = field(init=False, repr=False)
+    """Reads bodies by what is new in them."""
+
+    def __post_init__(self) -> None:
+        """Under the same key as the chains."""
+        object.__setattr__(self, "recall", Recall(self.hasher))

@@ -6,8 +6,9 @@ Knows estimates, reports and windows; decides only whether a compaction is due. 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from math import ceil
+
+import msgspec
 
 from tidegate.context.budget import Budget, budget
 from tidegate.context.calibration import RATIO_MAX, Baseline, Measured, measure
@@ -17,9 +18,8 @@ from tidegate.engine.view import History, View
 from tidegate.overflow.verdict import Sent
 
 
-@dataclass(frozen=True, slots=True)
-class Sizing:
-    """The sizes of one request."""
+class Sizing(msgspec.Struct, frozen=True, eq=False):
+    """The sizes of one request. Those of a view are found once."""
 
     request: Request
     kit: Kit
@@ -28,6 +28,15 @@ class Sizing:
     """What the store knows of earlier sendings of this history."""
     observed: float = 1.0
     """Real tokens per estimated token, as far as a refusal of this request has shown; at least 1."""
+    sizes: list[tuple[View, Measured]] = msgspec.field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """What may be shown of it: no words."""
+        return f"Sizing(history={self.history!r}, observed={self.observed})"
+
+    def told(self, reports: tuple[Report, ...]) -> Sizing:
+        """With what the store knows."""
+        return Sizing(self.request, self.kit, self.history, reports, self.observed) if reports else self
 
     def limits(self) -> Budget:
         """Window, threshold and target, as far as they are known by now.
@@ -47,24 +56,30 @@ class Sizing:
 
     def measured(self, view: View) -> Measured:
         """The calibrated size of a view: reports count only for the very same view at the same place."""
+        for known, size in self.sizes:
+            if known is view:
+                return size
         size = measure(
-            local=[entry.tokens for entry in self.history.entries],
+            self.history.past.sums,
             overhead=self.history.overhead,
             artifact_tokens=view.artifact_tokens,
             covered=view.covered,
-            baselines=list(self.baselines(view)),
+            baselines=list(self.baselines(view)) if self.reports else (),
             window=self.request.target.window,
         )
-        return replace(
-            size, tokens=max(size.tokens, ceil(size.local * self.observed)), ratio=max(size.ratio, self.observed)
-        )
+        if self.observed > 1:
+            tokens = max(size.tokens, ceil(size.local * self.observed))
+            size = Measured(tokens, size.local, size.baseline, max(size.ratio, self.observed))
+        self.sizes.append((view, size))
+        return size
 
     def refused(self, view: View, input_tokens: int | None) -> Sizing:
         """With what a refusal has shown: the input tokens the provider counted in a view."""
         local = self.measured(view).local
         if not input_tokens or not local:
             return self
-        return replace(self, observed=min(RATIO_MAX, max(self.observed, input_tokens / local)))
+        observed = min(RATIO_MAX, max(self.observed, input_tokens / local))
+        return Sizing(self.request, self.kit, self.history, self.reports, observed)
 
     def sent(self, view: View) -> Sent:
         """What is known of a request that was sent with this view."""
@@ -91,7 +106,7 @@ class Sizing:
             "tokens": size.tokens,
             "estimate": size.local,
             "baseline": size.baseline,
-            "items": len(self.history.entries),
+            "items": len(self.history.past),
             "covered": view.covered,
             "window": limits.window,
             "threshold": limits.threshold,
@@ -103,8 +118,8 @@ class Sizing:
         target, history = self.request.target, self.history
         for report in self.reports:
             if (
-                report.length <= len(history.entries)
-                and history.chain.links[report.length] == report.chain
+                report.length <= len(history.past)
+                and history.chain.link(report.length) == report.chain
                 and report.checkpoint == view.chain
                 and report.head == history.head
                 and report.endpoint == target.endpoint

@@ -6,14 +6,17 @@ Knows legal orders and merges; makes no decision and no call. Called by the exch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal
 
+import msgspec
+
 from tidegate.compactors.summary import mark
-from tidegate.context.cut import newest_words, safe_cuts
-from tidegate.context.estimate import request_overhead, text_tokens
+from tidegate.context.estimate import text_tokens
 from tidegate.context.fingerprint import Chain, Hasher
 from tidegate.context.ledger import Entry, Ledger
+from tidegate.context.past import Past
+from tidegate.context.recall import history_of
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.request import Target
 from tidegate.wire import REQUESTS
@@ -26,26 +29,39 @@ ITEM_OVERHEAD = 4
 DROP_BLOCK_BETA = "thinking-binding-controls-2026-08-01"
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True, eq=False):
     """A request's items, read: the chain and, for each chained item, its facts and size."""
 
     conversation: Conversation
     chain: Chain
     head: bytes
-    entries: tuple[Entry, ...] = field(repr=False)
+    past: Past
     """Of the chained items only."""
     overhead: int
     """Tokens of all that is never compacted: system, leading system items, tools, schema."""
 
+    def __repr__(self) -> str:
+        """What may be shown of it: no words."""
+        return f"History(conversation={self.conversation!r}, chain={self.chain!r}, overhead={self.overhead})"
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What is known of each chained item."""
+        return self.past.entries
+
     @property
     def facts(self) -> list[Facts]:
-        """Facts of the chained items."""
-        return [entry.facts for entry in self.entries]
+        """Facts of the chained items; not to be changed."""
+        return self.past.facts
+
+    @property
+    def opaque(self) -> bool:
+        """Whether an item stands for what only its provider can read: an artifact of another's making, a reference."""
+        return self.past.odd is not None
 
     def raw(self, position: int) -> bytes:
         """Raw JSON of the chained item at `position`."""
-        return self.conversation.items[self.conversation.lead + position].raw
+        return self.conversation.item_raw(self.conversation.lead + position)
 
     def value(self, position: int) -> JsonObject:
         """The chained item at `position`, parsed."""
@@ -55,18 +71,25 @@ class History:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True, eq=False):
     """What is forwarded: the first `covered` chained items replaced by `checkpoint`, the rest as they are."""
 
-    body: bytes = field(repr=False)
+    body: bytes
     covered: int
     checkpoint: Checkpoint | None
     tokens: int
     """Estimated, uncalibrated."""
     artifact_tokens: int = 0
     """Estimated tokens of the artifact and the items retained with it."""
-    add_headers: Mapping[str, str] = field(default_factory=dict)
+    add_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """What may be shown of it: no words."""
+        return f"View(covered={self.covered}, tokens={self.tokens}, artifact_tokens={self.artifact_tokens})"
+
+    def with_checkpoint(self, checkpoint: Checkpoint) -> View:
+        """The same view, of a checkpoint that says more of itself."""
+        return msgspec.structs.replace(self, checkpoint=checkpoint)
 
     @property
     def chain(self) -> bytes:
@@ -76,18 +99,14 @@ class View:
 
 def read_history(conversation: Conversation, tenant: bytes, hasher: Hasher, ledger: Ledger) -> History:
     """Reads every item once (or finds it in the ledger) and chains them. Raises `UnreadableBody`."""
-    every = ledger.entries(conversation)
-    lead = conversation.lead
-    entries = every[lead:]
-    chain = hasher.chain(tenant, conversation.dialect, [entry.fingerprint for entry in entries])
-    overhead = request_overhead(conversation) + sum(entry.tokens for entry in every[:lead])
-    return History(conversation, chain, hasher.head(conversation), entries, overhead)
+    past, top = history_of(conversation, hasher, ledger)
+    chain = past.chain(hasher, tenant, conversation.dialect)
+    return History(conversation, chain, top.head, past, top.tokens)
 
 
 def plain(history: History) -> View:
     """The history as the client sent it."""
-    tokens = history.overhead + sum(entry.tokens for entry in history.entries)
-    return View(history.conversation.raw, 0, None, tokens)
+    return View(history.conversation.raw, 0, None, history.overhead + history.past.sums[-1])
 
 
 def applied(history: History, checkpoint: Checkpoint, target: Target) -> View | None:
@@ -97,18 +116,24 @@ def applied(history: History, checkpoint: Checkpoint, target: Target) -> View | 
     The newest words of the user stay verbatim. Where newer ones have gone since the checkpoint was made (a rewind), the
     newest now may lie inside the span: they are retained although the checkpoint does not say so.
     """
-    n, k = len(history.entries), checkpoint.length
-    retained = checkpoint.artifact.retained
-    if not 0 < k < n or history.chain.links[k] != checkpoint.chain or any(p >= k for p in retained):
+    past, k, retained = history.past, checkpoint.length, checkpoint.artifact.retained
+    if not 0 < k < len(past) or history.chain.link(k) != checkpoint.chain or (retained and max(retained) >= k):
         return None
-    facts = history.facts
-    if not safe_cuts(facts)[k] or k in barred_cuts(history, target):
+    if not past.safe(k) or _barred(past, k, target):
         return None
-    words = newest_words(facts)
-    if words and words[0] < k and not {*words} <= {*retained}:
+    words = past.words_before(k)
+    if words and not {*words} <= {*retained}:
         artifact = replace(checkpoint.artifact, retained=tuple(sorted({*retained, *words})))
         checkpoint = replace(checkpoint, artifact=artifact)
     return replaced(history, checkpoint, target)
+
+
+def _barred(past: Past, at: int, target: Target) -> bool:
+    """Whether `at` is among the `barred_cuts`."""
+    if not target.merge_user:
+        return False
+    speaks = past.seam(at).speaks
+    return speaks > at and past.entries[speaks].facts.role == "user"
 
 
 def barred_cuts(history: History, target: Target) -> frozenset[int]:
@@ -134,24 +159,59 @@ def barred_cuts(history: History, target: Target) -> frozenset[int]:
     return frozenset(barred)
 
 
+class _Made(msgspec.Struct, frozen=True, eq=False):
+    """What was put in the place of the items before a cut. It hangs on them, on the one after it, and on what is told
+    here."""
+
+    artifact: Artifact
+    merge_user: bool
+    lists: bool
+    leave_out: bool
+    items: tuple[bytes, ...]
+    taken: int
+    """How many items after the cut are merged into it."""
+    tokens: int
+
+
 def replaced(history: History, checkpoint: Checkpoint, target: Target) -> View:
     """The history with the checkpoint's artifact in place of its first items."""
-    conversation, covered, artifact = history.conversation, checkpoint.length, checkpoint.artifact
-    fate = _fate_of_thinking(history, artifact, covered, target)
-    keep = _without_thinking if fate == "leave_out" else _as_it_came
-    before, taken = _artifact_items(history, artifact, covered, target, keep)
-    if fate == "leave_out":
-        tail = [raw for p in range(covered + taken, len(history.entries)) if (raw := keep(history, p)) is not None]
-        body = conversation.replace_items([*before, *tail], keep_from=len(conversation.items))
-    else:
-        body = conversation.replace_items(before, keep_from=conversation.lead + covered + taken)
+    conversation, covered, past = history.conversation, checkpoint.length, history.past
+    fate = _fate_of_thinking(history, checkpoint.artifact, covered, target)
+    made = _made(history, checkpoint.artifact, covered, target, leave_out=fate == "leave_out")
     add_headers = {}
-    if fate == "api_drops":
-        body = _drop_mismatched(REQUESTS[conversation.dialect].read(body))
-        add_headers = {"anthropic-beta": DROP_BLOCK_BETA}
-    kept = sum(entry.tokens for entry in history.entries[covered:])
-    artifact_tokens = artifact_size(history, artifact)
-    return View(body, covered, checkpoint, history.overhead + artifact_tokens + kept, artifact_tokens, add_headers)
+    if fate == "leave_out":
+        rest = range(covered + made.taken, len(past))
+        tail = [raw for p in rest if (raw := _without_thinking(history, p)) is not None]
+        body = conversation.replace_items([*made.items, *tail], keep_from=len(conversation.items))
+    else:
+        keep_from = conversation.lead + covered + made.taken
+        fields = {}
+        if fate == "api_drops":
+            fields["thinking"] = _drop_mismatched(conversation)
+            add_headers["anthropic-beta"] = DROP_BLOCK_BETA
+        body = conversation.replace(made.items, keep_from=keep_from, fields=fields)
+    kept = past.sums[-1] - past.sums[covered]
+    return View(body, covered, checkpoint, history.overhead + made.tokens + kept, made.tokens, add_headers)
+
+
+def _made(history: History, artifact: Artifact, covered: int, target: Target, *, leave_out: bool) -> _Made:
+    """What comes in the place of the first items, as it was made for an earlier turn where there was one."""
+    merge_user, past = target.merge_user, history.past
+    lists = merge_user and _lists(history.conversation)
+    seam = past.seam(covered)
+    made = seam.made
+    if (
+        isinstance(made, _Made)
+        and made.artifact == artifact
+        and (made.merge_user, made.lists, made.leave_out) == (merge_user, lists, leave_out)
+    ):
+        return made
+    keep = _without_thinking if leave_out else _as_it_came
+    items, taken = _artifact_items(history, artifact, covered, target, keep)
+    tokens = artifact_size(history, artifact)
+    made = _Made(artifact, merge_user, lists, leave_out, tuple(items), taken, tokens)
+    past.remember(msgspec.structs.replace(seam, made=made, made_bytes=sum(map(len, items)) + len(artifact.text)))
+    return made
 
 
 def artifact_size(history: History, artifact: Artifact) -> int:
@@ -214,8 +274,11 @@ def _fate_of_thinking(
     thinking from after the compaction still does, and the forwarded beginning keeps its bytes. A request without
     thinking has no place to say so: there the blocks are left out, whole.
     """
-    kept = (*artifact.retained, *range(covered, len(history.entries)))
-    if not target.binds_thinking or not any(history.entries[p].facts.thinking for p in kept):
+    if not target.binds_thinking:
+        return "stays"
+    past = history.past
+    beside = any(past.entries[p].facts.thinking for p in artifact.retained)
+    if not beside and past.thoughts[-1] == past.thoughts[covered]:
         return "stays"
     asked = _thinking_field(history.conversation)
     return "leave_out" if asked is None or asked.get("type") in (None, "disabled") else "api_drops"
@@ -233,16 +296,17 @@ def _without_thinking(history: History, position: int) -> bytes | None:
 
 
 def _thinking_field(conversation: Conversation) -> JsonObject | None:
-    raw = conversation.fields.get("thinking")
+    raw = conversation.field("thinking")
     value = loads(raw) if raw else None
     return value if isinstance(value, dict) else None
 
 
 def _drop_mismatched(conversation: Conversation) -> bytes:
+    """The `thinking` field that asks for it."""
     asked = _thinking_field(conversation) or {}
     binding = asked.get("block_binding")
     merged = {**(binding if isinstance(binding, dict) else {}), "prefix_mismatch_behavior": "drop_block"}
-    return conversation.replace_fields({"thinking": dumps({**asked, "block_binding": merged})})
+    return dumps({**asked, "block_binding": merged})
 
 
 def items_to_summarise(history: History, view: View, cut_at: int, retained: Sequence[int]) -> tuple[JsonObject, ...]:

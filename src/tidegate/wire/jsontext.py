@@ -80,7 +80,7 @@ def object_spans(raw: bytes) -> dict[str, tuple[int, int]]:
     `UnreadableBody` where it is not, where it is no object, and where a key comes twice (two readers could
     then see two different bodies).
     """
-    _check_utf8(raw)
+    check_utf8(raw)
     spans = _object_spans(raw)
     if spans is not None:
         return spans
@@ -161,8 +161,8 @@ def _object_spans(raw: bytes) -> dict[str, tuple[int, int]] | None:
     return spans
 
 
-def _check_utf8(raw: bytes) -> None:
-    # msgspec leaves the text of a Raw unchecked.
+def check_utf8(raw: bytes) -> None:
+    """Raises `UnreadableBody` where the text is not UTF-8: msgspec leaves the text of a Raw unchecked."""
     if not raw.isascii():
         try:
             raw.decode()

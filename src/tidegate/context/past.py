@@ -1,0 +1,148 @@
+"""What is known of a history's items, read in order, so that the next turn adds only its own.
+
+Knows facts, sizes and fingerprints by position; knows no bytes of a body and no API. Called by the recall and the
+engine.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from tidegate.context.cut import Seam, seam
+from tidegate.context.fingerprint import Chain, Hasher
+from tidegate.context.ledger import Entry
+from tidegate.wire.conversation import DialectName, Facts
+
+TENANTS: int = 4
+"""Tenants whose chain of one history is remembered: few share a body's first bytes, and fewer send it by turns."""
+
+SEAMS: int = 4
+"""Places to cut that are remembered: those of the checkpoints that a store finds."""
+
+ITEM_BYTES: int = 640
+"""Of memory that an item of a history takes, roughly: its facts, its fingerprint, its numbers and its links."""
+
+
+class Past:
+    """The chained items of one body. A function of their bytes alone: it may be shared by tenants and by threads, and
+    is never changed but for what it remembers of questions already answered."""
+
+    __slots__ = ("_chains", "_facts", "_seams", "entries", "humans", "odd", "sums", "thoughts", "turns")
+
+    def __init__(self) -> None:
+        """Of no items yet."""
+        self.entries: tuple[Entry, ...] = ()
+        self.sums = array("Q", (0,))
+        """`sums[k]`: estimated tokens of the first k items."""
+        self.humans = array("q")
+        """The newest item with the user's own words up to each position, that included; -1 for none."""
+        self.turns = array("q")
+        """The newest assistant item that does not follow another, up to each position; -1 for none."""
+        self.thoughts = array("Q", (0,))
+        """`thoughts[k]`: items with thinking blocks among the first k."""
+        self.odd: int | None = None
+        """The first item that stands for what Tidegate can't read: an artifact of another's making, a reference."""
+        self._chains: dict[bytes, Chain] = {}
+        self._seams: dict[int, Seam] = {}
+        self._facts: list[Facts] | None = None
+
+    def __len__(self) -> int:
+        """How many items there are."""
+        return len(self.entries)
+
+    @property
+    def facts(self) -> list[Facts]:
+        """Facts of every item; not to be changed."""
+        if self._facts is None:
+            self._facts = [entry.facts for entry in self.entries]
+        return self._facts
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that its seams take, roughly; its items take `ITEM_BYTES` each."""
+        return sum(64 * len(seam.called) + seam.made_bytes for seam in tuple(self._seams.values()))
+
+    def extended(self, kept: int, new: Sequence[Entry]) -> Past:
+        """The first `kept` items, and new ones after them."""
+        past = Past()
+        past.entries = self.entries[:kept] + tuple(new)
+        past.sums, past.thoughts = self.sums[: kept + 1], self.thoughts[: kept + 1]
+        past.humans, past.turns = self.humans[:kept], self.turns[:kept]
+        past.odd = self.odd if self.odd is not None and self.odd < kept else None
+        past._append(kept, new)
+        past._chains = {tenant: chain.cut(kept) for tenant, chain in [*self._chains.items()]}
+        past._seams = {at: known for at, it in [*self._seams.items()] if (known := it.cut(kept)) is not None}
+        return past
+
+    def _append(self, position: int, new: Sequence[Entry]) -> None:
+        tokens, thoughts = self.sums[position], self.thoughts[position]
+        human = self.humans[position - 1] if position else -1
+        turn = self.turns[position - 1] if position else -1
+        # The first item begins no turn: there is nothing before it that could wait for an answer.
+        follows = not position or self.entries[position - 1].facts.role == "assistant"
+        for entry in new:
+            facts = entry.facts
+            tokens += entry.tokens
+            thoughts += facts.thinking
+            if facts.human:
+                human = position
+            assistant = facts.role == "assistant"
+            if assistant and not follows:
+                turn = position
+            follows = assistant
+            if (facts.opaque or facts.reference) and self.odd is None:
+                self.odd = position
+            self.sums.append(tokens)
+            self.thoughts.append(thoughts)
+            self.humans.append(human)
+            self.turns.append(turn)
+            position += 1
+
+    def chain(self, hasher: Hasher, tenant: bytes, dialect: DialectName) -> Chain:
+        """The chain of these items for a tenant."""
+        chains = self._chains
+        chain = chains.get(tenant)
+        if chain is None:
+            chain = hasher.chain(tenant, dialect, ())
+        missing = len(self.entries) - len(chain)
+        if missing:
+            chain = hasher.longer(chain, [entry.fingerprint for entry in self.entries[-missing:]])
+            if len(chains) >= TENANTS and tenant not in chains:
+                chains = {}
+            self._chains = {**chains, tenant: chain}
+        return chain
+
+    def seam(self, at: int) -> Seam:
+        """What is known of cutting before the item at `at`, from 1 to n-1."""
+        known = self._seams.get(at)
+        if known is None or known.seen < len(self.entries):
+            known = seam(self.facts, at, known)
+            self.remember(known)
+        return known
+
+    def remember(self, known: Seam) -> None:
+        """Keeps what was found out of a seam."""
+        seams = {at: it for at, it in [*self._seams.items()][1 - SEAMS :] if at != known.at}
+        self._seams = {**seams, known.at: known}
+
+    def safe(self, at: int) -> bool:
+        """Whether the history may be cut before the item at `at`: what `safe_cuts` says of it."""
+        known = self.seam(at)
+        if known.tied:
+            return False
+        last = len(self.entries) - 1
+        over = max(self.turns[last], self.humans[last])
+        return over >= at or not known.waits(self.facts, over)
+
+    def words_before(self, at: int) -> tuple[int, ...]:
+        """The newest words of the user with what belongs to them, where a safe cut before `at` would part with them;
+        empty where they come after it, or there are none."""
+        newest = self.humans[-1]
+        if newest < 0 or newest >= at:
+            return ()
+        known = self.seam(at)
+        if known.words is None or known.newest != newest:
+            known = known.with_words(self.facts, newest)
+            self.remember(known)
+        return known.words or ()

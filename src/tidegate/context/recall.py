@@ -1,0 +1,433 @@
+"""Reads a request body by what is new in it: the beginning that an earlier body had too is only hashed, not read again.
+
+Knows bodies by keyed hashes and keeps no text of them; knows no tenant. Called by whoever receives requests; the engine
+finds what was read of the items by the conversation's note.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from blake3 import blake3
+
+from tidegate.context.fingerprint import Hasher
+from tidegate.context.ledger import Ledger, Top
+from tidegate.context.past import ITEM_BYTES, Past
+from tidegate.wire import REQUESTS
+from tidegate.wire.body import Body, items_of
+from tidegate.wire.conversation import (
+    Conversation,
+    DialectName,
+    Items,
+    RawFields,
+    Spans,
+    UnreadableBody,
+)
+from tidegate.wire.jsontext import array_spans, check_utf8, object_spans
+
+MAX_BYTES: Final = 96 * 1024 * 1024
+"""Memory for all bodies remembered: that of a thousand sessions of a hundred items each."""
+
+SAMPLE: Final = 32
+"""Bytes of a body that are looked at in one place."""
+
+FIRST: Final = 192
+"""Bytes at the front that every sample holds: the model, and what agents begin with."""
+
+LEVELS: Final = 3
+"""Samples under which a body is found: of all but its newest items, of half and of a quarter of it, so that items that
+change at its end don't hide it."""
+
+ALIKE: Final = 8
+"""Bodies kept under one sample."""
+
+FINE: Final = 8
+"""The newest items are told apart one by one: clients move cache marks over the last few. Before them ever fewer."""
+
+SHORT_TAIL: Final = 512
+"""Bytes after the items that are kept as they are (settings, mostly); a longer tail (tools) is kept as a hash."""
+
+RECORD_BYTES: Final = 3_072
+"""Of memory that a body takes beside its items, roughly."""
+
+MARKS: Final = 40
+"""Marks of one body before those far from its end are thinned out."""
+
+MARK_BYTES: Final = 200
+"""Of memory that a mark takes, roughly."""
+
+RECOUNT: Final = 1_024
+"""Bodies added until their bytes are counted anew, lest two threads' adding at once should let the sum drift."""
+
+_SPACE: Final = b" \t\n\r"
+
+
+class _Mark(msgspec.Struct, frozen=True, gc=False):
+    """The end of one item: what comes before it has been read."""
+
+    count: int
+    """Items up to it, leading ones included."""
+    offset: int
+    digest: bytes
+    """Keyed hash of the body up to `offset`: it alone decides."""
+    sample: int
+    """Of the bytes right before `offset`: unequal ones say no, at no cost."""
+
+
+class Note:
+    """What was read of a conversation's items, or what to begin with. Given by `Recall`, used by `history_of`."""
+
+    __slots__ = ("hasher", "kept", "past", "top")
+
+    def __init__(self, hasher: Hasher, past: Past | None = None, kept: int = 0, top: Top | None = None) -> None:
+        """The first `kept` items of `past` are the conversation's first chained items too."""
+        self.hasher, self.past, self.kept, self.top = hasher, past, kept, top
+
+    def following(self, kept: int, *, same_top: bool) -> Note:
+        """The note of a body with the first `kept` chained items of this one's, and with the same top or another."""
+        return Note(self.hasher, self.past, min(kept, self.kept), self.top if same_top else None)
+
+
+def history_of(conversation: Conversation, hasher: Hasher, ledger: Ledger) -> tuple[Past, Top]:
+    """What the conversation's chained items say, and what stands beside them; items that its note knows are not looked
+    at again. Raises `UnreadableBody`."""
+    note = conversation.note
+    if not isinstance(note, Note) or note.hasher is not hasher:
+        note = Note(hasher)
+    kept, past, lead, count = note.kept, note.past, conversation.lead, len(conversation.items)
+    if past is None or len(past) != count - lead or kept != count - lead:
+        new = ledger.entries_of(conversation, range(lead + kept, count))
+        past = (past or _NOTHING).extended(kept, new)
+        # In this order: another thread may look in between, and a longer past has the same first items.
+        note.past = past
+        note.kept = count - lead
+    top = note.top
+    if top is None:
+        top = note.top = ledger.top(conversation)
+    return past, top
+
+
+_NOTHING: Final = Past()
+
+
+class _Record(msgspec.Struct, frozen=True, eq=False):
+    """A body that was read."""
+
+    keys: tuple[int, ...]
+    size: int
+    """Bytes of the body."""
+    told: Conversation
+    """The conversation without its bytes."""
+    starts: array[int]
+    ends: array[int]
+    marks: tuple[_Mark, ...]
+    """Ascending; the first is after the first chained item or later."""
+    tail_size: int
+    """Bytes from the bracket that closes the items on."""
+    tail: bytes
+    """Those bytes, or a keyed hash of them."""
+    spans: Mapping[str, tuple[int, int]]
+    """Top-level values, as they stood in the body whose tail was read last."""
+    shift: int
+    """Bytes by which the tail has moved since."""
+    note: Note
+    weight: int
+    """Bytes of memory it takes, roughly."""
+
+
+class Recall:
+    """A bounded memory of bodies; the least recently used are forgotten first. May be shared by threads: what is
+    remembered is never changed, and where two add at once the worst is that a body is forgotten early."""
+
+    __slots__ = ("_at", "_bytes", "_changes", "_hasher", "_max", "_records")
+
+    def __init__(self, hasher: Hasher, max_bytes: int = MAX_BYTES) -> None:
+        """Takes about `max_bytes` of memory at most."""
+        self._hasher, self._max = hasher, max_bytes
+        self._records: OrderedDict[_Record, None] = OrderedDict()
+        self._at: dict[int, tuple[_Record, ...]] = {}
+        self._bytes = 0
+        self._changes = 0
+
+    def __len__(self) -> int:
+        """How many bodies are remembered."""
+        return len(self._records)
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory they take, roughly."""
+        return sum(record.weight for record in tuple(self._records))
+
+    def read(self, dialect: DialectName, raw: bytes) -> Conversation:
+        """What `tidegate.wire.read` gives, with a note for `history_of`. Raises `UnreadableBody`."""
+        keys = _samples(dialect, raw)
+        found = self._find(dialect, raw, keys)
+        if found is not None:
+            try:
+                conversation = self._known(raw, keys, *found)
+            except ValueError:  # odd in some way: the whole is read, and says what is wrong with it
+                conversation = None
+            if conversation is not None:
+                return conversation
+        conversation = REQUESTS[dialect].read(raw)
+        conversation = msgspec.structs.replace(conversation, note=Note(self._hasher))
+        self._remember(conversation, keys)
+        return conversation
+
+    # -- what is known -------------------------------------------------------------------------------------------
+
+    def _find(self, dialect: DialectName, raw: bytes, keys: list[int]) -> tuple[_Record, int, blake3] | None:
+        """The body that shares the longest beginning with this one, which of its marks ends that, and the running hash
+        up to there."""
+        at = self._at
+        for key in reversed(keys):
+            if records := at.get(key):
+                break
+        else:
+            return None
+        best, place = None, -1
+        for record in records:
+            found = _likely(record.marks, raw)
+            if found >= 0 and (best is None or record.marks[found].offset > best.marks[place].offset):
+                best, place = record, found
+        if best is None:
+            return None
+        view, mark, running = memoryview(raw), best.marks[place], self._hasher.prefix(dialect)
+        running.update(view[: mark.offset])
+        if running.digest() == mark.digest:
+            return best, place, running
+        # Something changed before it: once more, with a look at each mark on the way.
+        running, done, place = self._hasher.prefix(dialect), 0, -1
+        for n, mark in enumerate(best.marks):
+            if mark.offset > len(raw):
+                break
+            ahead = running.copy()
+            ahead.update(view[done : mark.offset])
+            if ahead.digest() != mark.digest:
+                break
+            running, done, place = ahead, mark.offset, n
+        return (best, place, running) if place >= 0 else None
+
+    def _known(self, raw: bytes, keys: list[int], record: _Record, place: int, running: blake3) -> Conversation | None:
+        """The conversation of a body that begins like a known one. None or `ValueError` where it must be read whole."""
+        mark, told = record.marks[place], record.told
+        count, offset = mark.count, mark.offset
+        same_tail = self._same_tail(record, raw, offset)
+        if same_tail:
+            inner = raw[offset : len(raw) - record.tail_size]
+            if count == len(record.starts) and len(raw) == record.size and not inner.strip(_SPACE):
+                self._touch(record)
+                return self._as_told(record, raw, record.starts, record.ends, record.shift, record.note)
+            check_utf8(inner)
+            new = array_spans(b"[{}%b]" % inner, 0, len(inner) + 4)
+            spans, by = record.spans, offset - 3
+        else:
+            opened = b'{"%b":[{}' % told.items_key.encode()
+            text = opened + raw[offset:]
+            by = offset - len(opened)
+            here = object_spans(text)
+            new = array_spans(text, *here[told.items_key])
+            spans = _joined(record.spans, here, told.items_key, by)
+        items = _with(
+            record, count, items_of(raw, [(start + by, end + by) for start, end in new[1:]], told.items_key), raw
+        )
+        requests = REQUESTS[told.dialect]
+        if told.dialect == "responses" and any(requests.refers(items[n]) for n in range(count, len(items))):
+            return None
+        note = record.note.following(count - told.lead, same_top=same_tail)
+        starts, ends = items.bounds()
+        if same_tail:
+            shift = record.shift + len(raw) - record.size
+            conversation = self._as_told(record, raw, starts, ends, shift, note)
+        else:
+            shift = 0
+            conversation = requests.compose(Body(raw, spans, RawFields(raw, spans)), items, told.lead)
+            conversation = msgspec.structs.replace(conversation, note=note)
+        if not conversation.server_held:
+            marks = (*record.marks[: place + 1], *_marks(running, raw, offset, ends, count))
+            old = record if len(record.starts) - count < FINE else None
+            self._keep(conversation, keys, (starts, ends), marks, spans, shift, record if same_tail else None, old)
+        return conversation
+
+    def _same_tail(self, record: _Record, raw: bytes, offset: int) -> bool:
+        start = len(raw) - record.tail_size
+        if start < offset:
+            return False
+        if record.tail_size <= SHORT_TAIL:
+            return raw.endswith(record.tail)
+        return self._hasher.raw(raw[start:]) == record.tail
+
+    def _as_told(
+        self, record: _Record, raw: bytes, starts: array[int], ends: array[int], shift: int, note: Note
+    ) -> Conversation:
+        told = record.told
+        spans = Spans(record.spans, record.spans[told.items_key][1], shift) if shift else record.spans
+        return msgspec.structs.replace(told, raw=raw, items=Items(raw, starts, ends), field_spans=spans, note=note)
+
+    # -- remembering ---------------------------------------------------------------------------------------------
+
+    def _remember(self, conversation: Conversation, keys: list[int]) -> None:
+        """Remembers a body that was read whole, where its beginning may come again and says all that it should."""
+        items, spans = conversation.items, conversation.field_spans
+        if (
+            conversation.server_held
+            or not isinstance(items, Items)
+            or len(items) <= conversation.lead
+            # Bodies with such keys are judged as a whole: see `object_spans`.
+            or not all(key.isascii() for key in spans)
+        ):
+            return
+        running = self._hasher.prefix(conversation.dialect)
+        starts, ends = items.bounds()
+        marks = _marks(running, conversation.raw, 0, ends, conversation.lead)
+        self._keep(conversation, keys, (starts, ends), marks, spans, 0, None, None)
+
+    def _keep(
+        self,
+        conversation: Conversation,
+        keys: list[int],
+        bounds: tuple[array[int], array[int]],
+        marks: tuple[_Mark, ...],
+        spans: Mapping[str, tuple[int, int]],
+        shift: int,
+        same_tail: _Record | None,
+        old: _Record | None,
+    ) -> None:
+        raw, note = conversation.raw, conversation.note
+        keys = keys[: _levels(marks[-1].offset)][-LEVELS:]
+        if not keys or not isinstance(note, Note):
+            return
+        if same_tail is not None:
+            told, tail_size, tail = same_tail.told, same_tail.tail_size, same_tail.tail
+        else:
+            told = msgspec.structs.replace(conversation, raw=b"", items=(), field_spans={}, note=None)
+            start = spans[conversation.items_key][1] - 1
+            tail_size = len(raw) - start
+            tail = raw[start:] if tail_size <= SHORT_TAIL else self._hasher.raw(raw[start:])
+        marks = _thinned(marks)
+        weight = RECORD_BYTES + len(tail) + MARK_BYTES * len(marks) + (ITEM_BYTES + 16) * len(bounds[0])
+        weight += note.past.weight if note.past else 0
+        record = _Record(tuple(keys), len(raw), told, *bounds, marks, tail_size, tail, spans, shift, note, weight)
+        if old is not None:
+            self._forget(old)
+        if weight > self._max:
+            return
+        self._records[record] = None
+        self._bytes += weight
+        for key in keys:
+            self._at[key] = (record, *self._at.get(key, ())[: ALIKE - 1])
+        self._changes += 1
+        if self._changes % RECOUNT == 0:
+            self._bytes = self.weight
+        while self._bytes > self._max and self._records:
+            self._forget(next(iter(self._records)))
+
+    def _touch(self, record: _Record) -> None:
+        try:
+            self._records.move_to_end(record)
+        except KeyError:  # forgotten by another thread just now
+            pass
+
+    def _forget(self, record: _Record) -> None:
+        try:
+            del self._records[record]
+        except KeyError:  # by another thread, just now
+            return
+        self._bytes -= record.weight
+        for key in record.keys:
+            left = tuple(other for other in self._at.get(key, ()) if other is not record)
+            if left:
+                self._at[key] = left
+            else:
+                self._at.pop(key, None)
+
+
+def _samples(dialect: DialectName, raw: bytes) -> list[int]:
+    """What bodies are looked up under, from few samples of the beginning to all of them, twice as far apart each time.
+    Equal ones say nothing yet: a hash decides."""
+    key = hash((dialect, raw[:FIRST]))
+    keys = [key]
+    place, last = 2 * FIRST, len(raw) - SAMPLE
+    while place <= last:
+        key = hash((key, raw[place : place + SAMPLE]))
+        keys.append(key)
+        place *= 2
+    return keys
+
+
+def _levels(size: int) -> int:
+    """How many of the samples lie within the first `size` bytes."""
+    if size < FIRST:
+        return 0
+    return max(1, ((size - SAMPLE) // FIRST).bit_length())
+
+
+def _likely(marks: tuple[_Mark, ...], raw: bytes) -> int:
+    """The last mark that the body seems to have, -1 for none."""
+    first = marks[0]
+    if first.offset > len(raw) or hash(raw[max(0, first.offset - SAMPLE) : first.offset]) != first.sample:
+        return -1
+    for place in range(len(marks) - 1, -1, -1):
+        mark = marks[place]
+        if mark.offset <= len(raw) and hash(raw[max(0, mark.offset - SAMPLE) : mark.offset]) == mark.sample:
+            return place
+    return -1
+
+
+def _marks(running: blake3, raw: bytes, done: int, ends: array[int], known: int) -> tuple[_Mark, ...]:
+    """Marks after the newest items and, ever fewer, after those before them, but none of the first `known`. `running`
+    has hashed `done` bytes."""
+    marks, view, total = [], memoryview(raw), len(ends)
+    for back in reversed(_BACK if total - known > FINE else _NEAR):
+        count = total - back
+        if count <= known:
+            continue
+        offset = ends[count - 1]
+        running.update(view[done:offset])
+        done = offset
+        marks.append(_Mark(count, offset, running.digest(), hash(raw[max(0, offset - SAMPLE) : offset])))
+    return tuple(marks)
+
+
+_NEAR: Final = tuple(range(FINE))
+_BACK: Final = (*_NEAR, *(FINE << n for n in range(24)))
+
+
+def _thinned(marks: tuple[_Mark, ...]) -> tuple[_Mark, ...]:
+    """Fewer of the marks that are far from the end, where there are many."""
+    if len(marks) <= MARKS:
+        return marks
+    kept: list[_Mark] = []
+    newest, least = marks[-1].count, 0
+    for mark in reversed(marks):
+        back = newest - mark.count
+        if back < FINE or back >= least:
+            kept.append(mark)
+            least = 2 * back
+    return tuple(reversed(kept))
+
+
+def _with(record: _Record, count: int, new: Items, raw: bytes) -> Items:
+    """The first `count` items of a body and new ones."""
+    starts, ends = new.bounds()
+    return Items(raw, record.starts[:count] + starts, record.ends[:count] + ends)
+
+
+def _joined(
+    then: Mapping[str, tuple[int, int]], here: Mapping[str, tuple[int, int]], items_key: str, by: int
+) -> dict[str, tuple[int, int]]:
+    """Spans of the values before the items, as they were, and of the others, as they stand `by` bytes further on than
+    `here`. Raises `UnreadableBody` for keys that must be judged in the whole body."""
+    first = then[items_key][0]
+    spans = {key: span for key, span in then.items() if span[0] < first}
+    if any(key in spans or not key.isascii() for key in here):
+        raise UnreadableBody("a top-level key comes twice")
+    spans[items_key] = (first, here[items_key][1] + by)
+    for key, (start, end) in here.items():
+        if key != items_key:
+            spans[key] = (start + by, end + by)
+    return spans
