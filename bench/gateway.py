@@ -1,6 +1,6 @@
 """What a gateway costs: CPU and waiting a request, a stream, a turn more; memory; beside nginx and other gateways.
 
-    python bench/gateway.py                     tidegate, nginx if it is installed, a bare relay; some minutes
+    python bench/gateway.py                     tidegate, nginx if it is installed, a bare relay; about ten minutes
     python bench/gateway.py --peers             and the gateways of others, which are installed first
     python bench/gateway.py --short             under a minute; fails where a ratio has doubled (bench/baseline.json)
 
@@ -22,13 +22,16 @@ from functools import partial
 from pathlib import Path
 
 from rig import gateways, native, peers
-from rig.bars import BARS
+from rig.bars import BARS, CHECKS, watched
 from rig.bodies import PATHS
 from rig.gateways import Gateway, tidegate
 from rig.measure import Bench, Live, Round, put_down, set_up
+from rig.memory import memory
 from rig.scenarios import SCENARIOS, Scenario
-from rig.verdicts import Figures, judge, median, number, ratio, table
+from rig.stall import stall
+from rig.verdicts import SLACK, Figures, judge, median, number, ratio, table, worsened
 
+NAMES = [*(one.name for one in SCENARIOS), "memory", "stall"]
 Found = dict[str, dict[str, list[Round]]]
 
 
@@ -67,7 +70,7 @@ def bring_up(bench: Bench, wanted: Sequence[Gateway]) -> list[Live]:
 def measure(bench: Bench, lives: Sequence[Live], scenarios: Sequence[Scenario], rounds: int, seconds: float) -> Found:
     """Every scenario through every gateway, round by round, each round in the other order."""
     found: Found = {}
-    for turn in range(rounds):
+    for turn in range(rounds if scenarios else 0):
         for scenario in scenarios:
             by_gateway = found.setdefault(scenario.name, {})
             for live in lives if turn % 2 == 0 else lives[::-1]:
@@ -105,9 +108,9 @@ def scenario_table(figures: Figures, scenario: Scenario, base: str) -> str:
     return table(["gateway", columns[0][0], f"× {base}", *(title for title, _ in columns[1:])], rows)
 
 
-def bars_table(figures: Figures) -> tuple[str, bool]:
-    """The bars and whether each is met; and whether none is missed."""
-    verdicts = judge(BARS, figures)
+def bars_table(figures: Figures, everything: bool) -> tuple[str, bool]:
+    """The bars, those without a figure too if `everything` was asked for; and whether none is missed."""
+    verdicts = [verdict for verdict in judge(BARS, figures) if everything or verdict.value is not None]
     says = {True: "met", False: "missed", None: "not measured"}
     rows = []
     for verdict in verdicts:
@@ -134,47 +137,100 @@ def machine() -> str:
 def report(figures: Figures, scenarios: Sequence[Scenario], base: str, markdown: bool) -> bool:
     """Prints the tables; whether no bar is missed."""
     mark = "### " if markdown else "\n== "
-    bars, all_met = bars_table(figures)
+    bars, all_met = bars_table(figures, everything=len(scenarios) == len(SCENARIOS))
     if markdown:
         print(f"Machine: {machine()}.\n")
     print(f"{mark}Bars\n\n{bars}")
     for scenario in scenarios:
         print(f"\n{mark}{scenario.title}\n\n{scenario_table(figures, scenario, base)}")
+    for name in ("memory", "stall"):
+        for gateway, rounds in figures.get(name, {}).items():
+            rows = [[metric, number(median(figures, name, gateway, metric))] for metric in rounds[0]]
+            print(f"\n{mark}{name.capitalize()}\n\n{table([gateway, 'measured'], rows)}")
     return all_met
+
+
+SHORT_ROUNDS, SHORT_SECONDS = 3, 0.4
+BASELINE = Path(__file__).with_name("baseline.json")
+
+
+def short(folder: Path, update: bool) -> int:
+    """Measures the watched ratios and compares them with the stored ones; the exit status."""
+    bases = [gateways.NGINX_PROXY] if gateways.nginx_program() else []
+    bases += [gateways.RELAY] if update or not bases else []
+    scenarios = [one for one in SCENARIOS if one.name in {scenario for _, scenario, _ in CHECKS}]
+    with set_up(folder, "chat") as bench:
+        lives = bring_up(bench, [*bases, gateways.TIDEGATE])
+        try:
+            found = measure(bench, lives, scenarios, SHORT_ROUNDS, SHORT_SECONDS)
+        finally:
+            put_down(lives)
+    stored: dict[str, dict[str, float]] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    if update:
+        for one in bases:
+            ratios = watched(found, one.name)
+            stored[one.name] = {check: round(value, 2) for check, value in ratios.items() if value is not None}
+        BASELINE.write_text(json.dumps(stored, indent=2) + "\n")
+    base = bases[0].name
+    now, before = watched(found, base), stored.get(base, {})
+    worse = worsened(before, now)
+    bad = {missed.check for missed in worse}
+    rows = [
+        [check, number(value), number(before.get(check)), "WORSE" if check in bad else "ok"]
+        for check, value in now.items()
+    ]
+    print(table(["CPU of Tidegate", f"× {base}", "stored", f"{SLACK:g} times that is worse"], rows))
+    return 1 if worse else 0
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="NAMES", help=f"scenarios: {', '.join(one.name for one in SCENARIOS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="default: 5")
-    parser.add_argument("--secs", type=float, default=2.0, help="seconds of a scenario's run; default: 2")
-    parser.add_argument("--api", choices=list(PATHS), default="chat", help="default: chat")
-    parser.add_argument("--peers", nargs="?", const="", metavar="NAMES", help=f"all, or of: {', '.join(peers.NAMES)}")
-    parser.add_argument("--skip", default="", metavar="NAMES", help="gateways to leave out")
-    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout of Tidegate, side by side")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures")
-    parser.add_argument("--markdown", action="store_true", help="the results' section of docs/benchmarks.md")
+    add = parser.add_argument
+    add("--only", metavar="NAMES", help=f"of: {', '.join(NAMES)}")
+    add("--rounds", type=int, default=5, help="default: 5")
+    add("--secs", type=float, default=2.0, help="seconds of a scenario's run; default: 2")
+    add("--api", choices=list(PATHS), default="chat", help="default: chat")
+    add("--peers", nargs="?", const="", metavar="NAMES", help=f"all, or of: {', '.join(peers.NAMES)}")
+    add("--skip", default="", metavar="NAMES", help="gateways to leave out")
+    add("--against", type=Path, metavar="CHECKOUT", help="another checkout of Tidegate, side by side")
+    add("--summary-secs", type=float, default=5.0, help="of the stall scenario: seconds of a summary; default: 5")
+    add("--json", type=Path, metavar="FILE", help="every round's figures")
+    add("--markdown", action="store_true", help="the results' section of docs/benchmarks.md")
+    add("--short", action="store_true", help="the short form, for CI")
+    add("--update-baseline", action="store_true", help="with --short: store this run's ratios")
     return parser.parse_args()
+
+
+def full(folder: Path, chosen: argparse.Namespace) -> int:
+    """Measures what was asked for, prints it; the exit status."""
+    names = chosen.only.split(",") if chosen.only else NAMES
+    scenarios = [one for one in SCENARIOS if one.name in names]
+    found: Found = {}
+    with set_up(folder, chosen.api) as bench:
+        lives = bring_up(bench, chosen_gateways(chosen)) if scenarios else []
+        try:
+            found = measure(bench, lives, scenarios, chosen.rounds, chosen.secs)
+        finally:
+            put_down(lives)
+        if "memory" in names:
+            found["memory"] = {"tidegate": [memory(bench, gateways.TIDEGATE) for _ in range(min(3, chosen.rounds))]}
+    if "stall" in names:
+        say(f"a session with summaries of {chosen.summary_secs:g} s")
+        found["stall"] = {"tidegate": [stall(folder / "stall", gateways.TIDEGATE, chosen.summary_secs)]}
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"machine": machine(), "rounds": found}, indent=1))
+    base = "nginx" if any(live.name == "nginx" for live in lives) else "relay"
+    return 0 if report(found, scenarios, base, chosen.markdown) else 1
 
 
 def main() -> int:
     chosen = options()
     lacking = native.missing()
     if lacking:
-        say(f"the bench needs {lacking}")
-        return 2
-    names = chosen.only.split(",") if chosen.only else [one.name for one in SCENARIOS]
-    scenarios = [one for one in SCENARIOS if one.name in names]
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder, set_up(Path(folder), chosen.api) as bench:
-        lives = bring_up(bench, chosen_gateways(chosen))
-        try:
-            found = measure(bench, lives, scenarios, chosen.rounds, chosen.secs)
-        finally:
-            put_down(lives)
-    base = "nginx" if any(live.name == "nginx" for live in lives) else "relay"
-    if chosen.json:
-        chosen.json.write_text(json.dumps({"machine": machine(), "rounds": found}, indent=1))
-    return 0 if report(found, scenarios, base, chosen.markdown) else 1
+        say(f"no figures: the bench needs {lacking}")
+        return 0 if chosen.short else 2
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
+        return short(Path(name), chosen.update_baseline) if chosen.short else full(Path(name), chosen)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,12 @@ def _unfair(figures: Figures, gateway: str) -> float | None:
     return slowest / middle if slowest is not None and middle is not None else None
 
 
+def _stalled(figures: Figures, gateway: str) -> float | None:
+    """Turns that waited; none counts only if there was a compaction to wait for."""
+    waited, summaries = (median(figures, "stall", gateway, metric) for metric in ("waited", "summaries"))
+    return waited if summaries else None
+
+
 BARS = (
     Bar(1, "CPU, 1 KB, 32 at once, against nginx", _times("1k_c32", "cpu_us"), 4, stretch=2.5),
     Bar(1, "CPU, 100 KB, against nginx", _times("100k", "cpu_us"), 4, stretch=3),
@@ -65,4 +71,21 @@ BARS = (
     Bar(3, "Of 500 streams: the slowest against the middle one", _unfair, 1.1),
     Bar(3, "Memory at 500 streams", _median("streams_500", "rss_mb"), 64, "MB"),
     Bar(4, "A turn more of 4 MB, against the bare scan", _times("turns_4m", "cpu_us", "bare scan"), 3),
+    Bar(4, "Memory of an idle conversation, without its items", _median("memory", "conversation_kb"), 4, "KB"),
+    Bar(4, "Memory of an idle worker", _median("memory", "idle_mb"), 60, "MB"),
+    Bar(6, "Turns that waited for a compaction", _stalled, 0, "turns"),
 )
+CHECKS = (
+    ("1 KB, 32 at once", "1k_c32", "cpu_us"),
+    ("100 KB", "100k", "cpu_us"),
+    ("1 MB", "1m", "cpu_us"),
+    ("growing sessions", "grow_100k", "cpu_us"),
+    ("a turn more of 4 MB", "turns_4m", "cpu_us"),
+    ("streams", "first_20", "chunk_cpu_ms"),
+)
+"""What the short form watches: a name, its scenario, its metric."""
+
+
+def watched(figures: Figures, base: str, gateway: str = "tidegate") -> dict[str, float | None]:
+    """The ratios to `base` that the short form watches; None: not measured."""
+    return {name: ratio(figures, scenario, metric, gateway, base) for name, scenario, metric in CHECKS}

@@ -56,17 +56,20 @@ class Written:
         return f"{turns.index(NUMBER.encode())} {shown}\n".encode() + turns + b"\n" + self.end
 
 
-def _prose(chance: random.Random, words: int) -> str:
+def prose(chance: random.Random, words: int) -> str:
+    """So many words."""
     return " ".join(chance.choice(WORDS) for _ in range(words))
 
 
-def _code(chance: random.Random, lines: int) -> str:
+def code(chance: random.Random, lines: int) -> str:
+    """Lines as a tool that reads a file would show them, about 70 bytes each."""
+
     def word() -> str:
         return chance.choice(WORDS)
 
     return "\n".join(
         f'{line:5d}\t    {word()}_{chance.randrange(99)} = {word()}("{word()}", x[{chance.randrange(999)}])'
-        f"  # {_prose(chance, 4)}"
+        f"  # {prose(chance, 4)}"
         for line in range(lines)
     )
 
@@ -77,10 +80,10 @@ def _turns(chance: random.Random) -> Iterator[Turn]:
     while True:
         user = f"Conversation {NUMBER}: mend the tests." if number == 0 else ""
         if number % 8 == 7:
-            user = _prose(chance, chance.randrange(10, 120))
-        arguments = json.dumps({"path": f"/src/{chance.choice(WORDS)}.py", "why": _prose(chance, 6)})
+            user = prose(chance, chance.randrange(10, 120))
+        arguments = json.dumps({"path": f"/src/{chance.choice(WORDS)}.py", "why": prose(chance, 6)})
         lines = chance.randrange(10, 80)
-        yield Turn(number, user, _prose(chance, chance.randrange(5, 50)), arguments, _code(chance, lines))
+        yield Turn(number, user, prose(chance, chance.randrange(5, 50)), arguments, code(chance, lines))
         number += 1
 
 
@@ -109,9 +112,9 @@ def _items(api: Api, turn: Turn) -> list[Item]:
 
 
 def _tool(api: Api, chance: random.Random, number: int) -> Item:
-    properties = {f"p{index}": {"type": "string", "description": _prose(chance, 12)} for index in range(4)}
+    properties = {f"p{index}": {"type": "string", "description": prose(chance, 12)} for index in range(4)}
     schema = {"type": "object", "properties": properties}
-    about = {"name": f"tool_{number}", "description": _prose(chance, 60)}
+    about = {"name": f"tool_{number}", "description": prose(chance, 60)}
     if api == "messages":
         return {**about, "input_schema": schema}
     if api == "responses":
@@ -130,7 +133,7 @@ def write(api: Api, size: int, *, stream: bool = False, turns: int | None = None
     """
     chance = random.Random(seed)
     small = size < 3000
-    system = _prose(chance, 20 if small else max(40, min(size // 20, 1500)))
+    system = prose(chance, 20 if small else max(40, min(size // 20, 1500)))
     tools = [] if small else [_tool(api, chance, number) for number in range(12 if size > 30_000 else 1)]
     head: Item = {"model": MODEL}
     items = b""
@@ -150,7 +153,7 @@ def write(api: Api, size: int, *, stream: bool = False, turns: int | None = None
             break
         if small:
             room = max(40, size - length - 330)
-            turn = Turn(turn.number, turn.user, "Reading.", '{"path":"/src/a.py"}', _code(chance, 20)[:room])
+            turn = Turn(turn.number, turn.user, "Reading.", '{"path":"/src/a.py"}', code(chance, 20)[:room])
         written.append(b",".join(_dump(item) for item in _items(api, turn)))
         length += len(written[-1]) + 1
     return Written(begin, tuple(written), end)

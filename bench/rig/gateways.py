@@ -49,10 +49,11 @@ class Gateway:
     about: str = ""
 
 
-def tidegate(place: Place, source: Path = ROOT, store: str = "memory", more: str = "") -> Launch:
-    """Tidegate of a checkout, with its default settings but for the store and the model's window; `more` is TOML."""
+def tidegate(place: Place, source: Path = ROOT, store: str = "memory", models: bool = True) -> Launch:
+    """Tidegate of a checkout, with its default settings but for the store and, with `models`, the model's window."""
     config = place.folder / "tidegate.toml"
-    config.write_text(f'store.kind = "{store}"\n{more}\n[models."{MODEL}*"]\nwindow = {place.window}\n')
+    told = f'[models."{MODEL}"]\nwindow = {place.window}\n' if models else ""
+    config.write_text(f'store.kind = "{store}"\n{told}')
     home = {name: str(place.folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
     command = (sys.executable, "-m", "tidegate", "serve", "--port", str(place.port), "--upstream", place.upstream)
     return Launch((*command, "--config", str(config)), {**home, "PYTHONPATH": str(source / "src")})

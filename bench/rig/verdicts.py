@@ -92,19 +92,19 @@ def judge(bars: Sequence[Bar], figures: Figures, gateway: str = "tidegate") -> l
 
 @dataclass(frozen=True, slots=True)
 class Worse:
-    """A ratio that is far above the stored one."""
+    """A ratio that is far above the stored one, or that could not be measured any more."""
 
     check: str
     stored: float
-    found: float
+    found: float | None
 
 
-def worsened(stored: Mapping[str, float], found: Mapping[str, float], slack: float = SLACK) -> list[Worse]:
-    """The checks whose ratio is at least `slack` times the stored one; those without a stored ratio are not judged."""
+def worsened(stored: Mapping[str, float], found: Mapping[str, float | None], slack: float = SLACK) -> list[Worse]:
+    """The checks whose ratio is at least `slack` times the stored one, or is missing; only stored ones are judged."""
     return [
-        Worse(check, stored[check], value)
-        for check, value in found.items()
-        if check in stored and value >= stored[check] * slack
+        Worse(check, ratio, found.get(check))
+        for check, ratio in stored.items()
+        if (value := found.get(check)) is None or value >= ratio * slack
     ]
 
 

@@ -25,6 +25,7 @@ case "$1 $2" in
         printf '%s\\n' "$*" >>"$CALLS"
         case "$*" in *"${FAILING:-nothing}"*) exit 1 ;; esac
         ;;
+    *bench/gateway.py*) case "$*" in *"${FAILING:-nothing}"*) exit 1 ;; esac ;;
     '-c '*'sys.version)'*) echo 3.11 ;;
     '--version '*) echo 'Python 3.11' ;;
 esac
@@ -168,7 +169,7 @@ def test_missing_python_is_explained(project: Path) -> None:
     assert "Tidegate needs Python 3.11 or later" in said
 
 
-@pytest.mark.parametrize("failing", ["pytest -m", "mypy", "tidegate demo"])
+@pytest.mark.parametrize("failing", ["pytest -m", "mypy", "tidegate demo", "bench/gateway.py --short"])
 def test_ci_fails_with_each_of_its_stages(project: Path, failing: str) -> None:
     with_lint(project)
     status, _, said = run(project, ".ci/run", FAILING=failing)
@@ -181,7 +182,7 @@ def test_ci_passes_where_every_stage_does(project: Path) -> None:
     with_lint(project)
     status, _, said = run(project, ".ci/run")
     assert status == 0
-    assert said.rstrip().endswith("CI passed: tests, checks, demo")
+    assert said.rstrip().endswith("CI passed: tests, checks, demo, bench")
 
 
 def with_lint(project: Path) -> None:

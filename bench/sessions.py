@@ -1,0 +1,181 @@
+"""Sessions of 40 turns that outgrow their window, through Tidegate and other gateways: who fails, and what it costs.
+
+    python bench/sessions.py                 tidegate alone, and no gateway
+    python bench/sessions.py --peers         and the gateways of others, which are installed first
+
+Both shapes (a user at each step, a user once) on chat, messages and responses. docs/benchmarks.md explains the columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import get_args
+
+from rig import gateways, peers
+from rig.agent import Agent, Seen, Shape, seen, tool_result
+from rig.bodies import PATHS, Api
+from rig.gateways import Gateway, tidegate
+from rig.processes import Running, cores, stop
+from rig.verdicts import number, table
+from rig.windowed import Provider, provide
+
+UNTOLD = Gateway("tidegate, window unknown", lambda place: tidegate(place, models=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A session: its API and shape, how many turns, how large a tool's result is."""
+
+    api: Api
+    shape: Shape
+    turns: int
+    result_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One session through one gateway."""
+
+    gateway: str
+    api: Api
+    shape: Shape
+    failures: int
+    p50_ms: float
+    cpu_ms: float
+    seen: Seen
+
+
+def session(provider: Provider, up: tuple[Running | None, int], name: str, plan: Plan) -> Row:
+    """One session through the gateway that is up."""
+    running, port = up
+    provider.notes()  # of the session before
+    agent = Agent(plan.api, plan.shape, f"http://127.0.0.1:{port}", plan.result_bytes, name=f"{name} {time.time_ns()}")
+    before = running.cpu_ns() if running is not None else 0
+    done = [agent.act() for _ in range(plan.turns)]
+    cpu_ms = (running.cpu_ns() - before) / 1e6 / plan.turns if running is not None else 0.0
+    failures = sum(turn.status != 200 for turn in done)
+    p50_ms = statistics.median(turn.seconds for turn in done) * 1000
+    results = {tool_result(number, plan.result_bytes) for number in range(plan.turns)}
+    return Row(name, plan.api, plan.shape, failures, p50_ms, cpu_ms, seen(provider.notes(), results))
+
+
+def say(words: str) -> None:
+    print(f"# {words}", file=sys.stderr, flush=True)
+
+
+HEADER = (
+    "gateway", "failures", "orphans", "newest whole", "prefix kept", "new", "reused", "cost", "p50 ms", "CPU ms",
+    "summaries", "refused",
+)  # fmt: skip
+
+
+def cells(row: Row) -> list[str]:
+    """A row of a session's table."""
+    came = row.seen
+    return [
+        row.gateway, str(row.failures), str(came.orphans), f"{came.whole} of {came.requests}",
+        f"{came.kept} of {came.kept_of}", f"{came.new:,}", f"{came.reused:,}", f"{came.cost:,}", number(row.p50_ms),
+        number(row.cpu_ms) if row.cpu_ms else "", str(came.summaries), str(came.refused),
+    ]  # fmt: skip
+
+
+def bars(rows: Sequence[Row]) -> tuple[list[list[str]], bool]:
+    """What Tidegate is held to in each session, and whether nothing is missed."""
+    lines, missed = [], 0
+    for row in (one for one in rows if one.gateway == "tidegate"):
+        others = {one.gateway: one for one in rows if (one.api, one.shape) == (row.api, row.shape)}
+        rivals = [one for name, one in others.items() if name in peers.NAMES and not one.failures]
+        whole = [one for one in rivals if one.seen.whole == one.seen.requests]
+        cliff = others.get("cliffcompaction")
+        checks: list[tuple[str, bool | None]] = [
+            (str(row.failures + row.seen.orphans), row.failures + row.seen.orphans == 0),
+            (f"{row.seen.kept} of {row.seen.kept_of}", row.seen.kept == row.seen.kept_of),
+            *(_cheapest(row, some) for some in (rivals, whole)),
+            (number(row.p50_ms / cliff.p50_ms), row.p50_ms <= cliff.p50_ms / 5) if cliff else ("", None),
+        ]
+        missed += sum(met is False for _, met in checks)
+        shown = [f"{text}{'' if met is None else ': met' if met else ': missed'}" for text, met in checks]
+        lines.append([f"{row.api}, {row.shape}", *shown])
+    return lines, not missed
+
+
+def _cheapest(row: Row, rivals: Sequence[Row]) -> tuple[str, bool | None]:
+    """Our cost against the cheapest of these."""
+    if not rivals:
+        return "", None
+    best = min(rivals, key=lambda one: one.seen.cost)
+    return f"{number(row.seen.cost / best.seen.cost)} × {best.gateway}", row.seen.cost < best.seen.cost
+
+
+def report(rows: Sequence[Row], markdown: bool) -> bool:
+    """Prints the bars and a table for each API and shape; whether no bar is missed."""
+    mark = "### " if markdown else "\n== "
+    lines, all_met = bars(rows)
+    header = [
+        "session", "failures, orphans", "prefix kept", "cost to the cheapest without failures",
+        "and with the newest result whole", "p50 to cliffcompaction's (≤ 0.2)",
+    ]  # fmt: skip
+    print(f"{mark}Bars\n\n{table(header, lines)}")
+    for api in PATHS:
+        for shape in get_args(Shape):
+            found = [cells(row) for row in rows if (row.api, row.shape) == (api, shape)]
+            if found:
+                print(f"\n{mark}{api}, {shape}\n\n{table(HEADER, found)}")
+    return all_met
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", nargs="?", const="", metavar="NAMES", help=f"all, or of: {', '.join(peers.NAMES)}")
+    parser.add_argument("--api", choices=list(PATHS), action="append", help="default: all three")
+    parser.add_argument("--turns", type=int, default=40, help="default: 40")
+    parser.add_argument("--result-bytes", type=int, default=4400, help="bytes of a tool's result; default: 4400")
+    parser.add_argument("--window", type=int, default=32_768, help="tokens, of four bytes; default: 32768")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="all rows")
+    parser.add_argument("--markdown", action="store_true", help="the tables of docs/benchmarks.md")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = options()
+    wanted = [gateways.DIRECT, gateways.TIDEGATE, UNTOLD]
+    if chosen.peers is not None:
+        peers.install()
+        wanted += peers.installed(chosen.peers.split(",") if chosen.peers else peers.NAMES)
+    rows: list[Row] = []
+    if (core := cores()[1]) is not None:
+        os.sched_setaffinity(0, {core})
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
+        provider = provide(Path(name), chosen.window)
+        try:
+            for gateway in wanted:
+                try:
+                    up = provider.bring_up(gateway)
+                except RuntimeError as error:
+                    say(str(error))
+                    continue
+                for api in chosen.api or list(PATHS):
+                    for shape in get_args(Shape) if api in gateway.apis else ():
+                        plan = Plan(api, shape, chosen.turns, chosen.result_bytes)
+                        rows.append(session(provider, up, gateway.name, plan))
+                if up[0] is not None:
+                    stop([up[0]])
+                say(gateway.name)
+        finally:
+            stop([provider.running])
+    if chosen.json:
+        chosen.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    return 0 if report(rows, chosen.markdown) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
