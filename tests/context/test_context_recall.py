@@ -50,8 +50,9 @@ FIELDS = [
     b'"response_format":{"type":"json_object"}', b'"text":{}', b'"x":"' + b"y" * 700 + b'"',
 ]  # fmt: skip
 ODD = [
-    b"]", b"[", b"}", b"{", b",", b'"', b"\xff", b"\xc3", rb"\ud800", b"{}", b",{}", b".5", b"e5", b"null", b" ",
-    b"\r\n", b"\x00", b',"model":"again"', b',"messages":[]', b',"input":[]', b"]}", b'],"x":[{}', b',"tools":[]', b"//",
+    b"]", b"[", b"}", b"{", b",", b'"', b"\xff", b"\xc3", rb"\ud800", b"{}", b",{}", b".5", b"e5", b"null",
+    b" ", b"\r\n", b"\x00", b',"model":"again"', b',"messages":[]', b',"input":[]', b"]}", b'],"x":[{}', b',"tools":[]',
+    b"//",
 ]  # fmt: skip
 
 

@@ -168,7 +168,7 @@ def test_a_fault_in_any_effect_costs_no_more_either(front, kind, nth, stream, mo
 
 
 GATEWAY = [
-    "tidegate.gateway.conversations.read",
+    "tidegate.context.recall.Recall.read",
     "tidegate.gateway.conversations.own_compaction",
     "tidegate.gateway.conversations.bypasses",
     "tidegate.gateway.conversations.exchange",

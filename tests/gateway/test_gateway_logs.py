@@ -155,7 +155,7 @@ def test_a_store_that_fails_on_it(front, dialect, error, monkeypatch):
     [
         "tidegate.engine.exchange.read_history",
         "tidegate.engine.exchange.compact",
-        "tidegate.gateway.conversations.read",
+        "tidegate.context.recall.Recall.read",
         "tidegate.gateway.conversations.own_compaction",
         "tidegate.gateway.conversations.exchange",
         "tidegate.gateway.credentials.Tenants.accepted",

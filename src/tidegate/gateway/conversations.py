@@ -32,9 +32,7 @@ from tidegate.gateway.windows import Asking
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
 from tidegate.upstream.pool import Pool
-from tidegate.wire import read
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
-from tidegate.wire.jsontext import dumps
 from tidegate.wire.own_compaction import own_compaction
 
 steps = logging.getLogger("tidegate.steps")
@@ -197,12 +195,12 @@ class Conversations:
         try:
             encoding = arrival.plain.get("content-encoding", "")
             plain = decode_body(body, encoding, self.body_limit) if encoding else body
-            conversation = read(dialect, plain)
+            conversation = self.kit.recall.read(dialect, plain)
             choice = self.targets.choose(where, dialect, conversation.model)
             changed = choice.model != conversation.model
             if changed:
-                body = conversation.replace_fields({"model": dumps(choice.model)})
-                conversation = read(dialect, body)
+                conversation = conversation.with_model(choice.model)
+                body = conversation.raw
             return Reading(choice, body, conversation, _hands_off(arrival, conversation), changed)
         except (NoProvider, BodyTooLarge):
             raise
