@@ -6,16 +6,21 @@ Knows estimates, reports and windows; decides only whether a compaction is due. 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import ceil
 
 import msgspec
 
-from tidegate.context.budget import Budget, budget
+from tidegate.context.budget import Budget
+from tidegate.context.budget import budget as exact_budget
 from tidegate.context.calibration import RATIO_MAX, Baseline, Measured, measure
 from tidegate.engine.checkpoint import Report
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.view import History, View
 from tidegate.overflow.verdict import Sent
+
+budget = lru_cache(maxsize=1_024)(exact_budget)
+"""Few differ: they hang on a window, a policy and the output that a client asks for. Exact arithmetic is slow."""
 
 
 class Sizing(msgspec.Struct, frozen=True, eq=False):
@@ -92,9 +97,9 @@ class Sizing(msgspec.Struct, frozen=True, eq=False):
 
     def not_due(self, view: View) -> str:
         """Why no compaction is due before sending, empty where one is."""
-        threshold = self.limits().threshold
         if not self.kit.policy.enabled:
             return "disabled"
+        threshold = self.limits().threshold
         if threshold is None:
             return "unknown_window"
         return "below_threshold" if self.measured(view).tokens < threshold else ""
