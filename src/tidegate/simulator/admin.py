@@ -53,4 +53,6 @@ def _request(record: Record) -> JsonObject:
     shown = asdict(record)
     shown["body_bytes"] = len(record.body)
     del shown["body"]
+    shown["effective_bytes"] = len(record.effective)
+    del shown["effective"]
     return shown

@@ -123,9 +123,7 @@ class SimulatorApp:
 
     def _admit(self, exchange: Exchange, dialect: DialectName, profile: Profile) -> None:
         """Raises the provider's refusal of a missing or wrong key."""
-        scheme, _, token = exchange.headers.get("authorization", "").partition(" ")
-        key = token if scheme.lower() == "bearer" else ""
-        key = exchange.headers.get("x-api-key") or exchange.headers.get("api-key") or key
+        key = _key(exchange)
         keys = self.settings.keys
         if key and (not keys or key in keys):
             return
@@ -136,7 +134,7 @@ class SimulatorApp:
 
     async def _judge(self, exchange: Exchange, route: Route, profile: Profile, record: Record) -> None:
         """Reads a request, then refuses it, plays its scripted step, or answers it."""
-        desk = Desk(self.world, profile)
+        desk = Desk(self.world, profile, org=self.settings.orgs.get(_key(exchange), ""))
         body = _object(record.body)
         record.stream, record.model = bool(body.get("stream")), str(body.get("model") or "")
         if route.dialect == "messages" and profile.name == "anthropic" and "anthropic-version" not in exchange.headers:
@@ -324,6 +322,13 @@ def _object(data: bytes) -> JsonObject:
     if not isinstance(body, dict):
         raise Refusal("The request body is not a JSON object.", rule="json", kind="body")
     return body
+
+
+def _key(exchange: Exchange) -> str:
+    """The caller's key, empty where there is none."""
+    scheme, _, token = exchange.headers.get("authorization", "").partition(" ")
+    bearer = token if scheme.lower() == "bearer" else ""
+    return exchange.headers.get("x-api-key") or exchange.headers.get("api-key") or bearer
 
 
 def _guess(exchange: Exchange) -> DialectName:

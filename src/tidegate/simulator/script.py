@@ -26,6 +26,11 @@ Do: TypeAlias = Literal[
     "longer",  # words longer than the request's own last words
     "length",  # an answer cut by its output limit
     "window_exceeded",  # an answer cut because the window ran out
+    "no_artifact",  # a 200 that compacted nothing, where a compaction was due; elsewhere the ordinary answer
+    "null_artifact",  # a compaction that failed and says so (`content: null`)
+    "bad_artifact",  # a compaction whose seal or signature is false
+    "two_artifacts",  # two compactions where one was due
+    "unavailable",  # the provider's own "no compaction just now"
     "overflow",  # the profile's overflow refusal, whatever the size
     "error",  # `status`, `body`, `headers`; or inside the stream after `after` events
     "html",  # `status` (502) with a page
@@ -36,7 +41,7 @@ Do: TypeAlias = Literal[
 ]
 DOINGS: tuple[str, ...] = get_args(Do)
 PATHS = ("any", "chat", "responses", "messages", "count")
-ASKERS = ("any", "main", "summary")
+ASKERS = ("any", "main", "summary", "compaction")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +55,7 @@ class Step:
     path: str = "any"
     """Which API: `chat`, `responses`, `messages`, `count` (the counting endpoints) or `any` of the first three."""
     on: str = "any"
-    """`summary` calls, `main` requests, or `any`."""
+    """`summary` calls, `compaction` calls (the provider's own), `main` requests, or `any`."""
     times: int = 1
     delay: float = 0.0
     """Seconds to wait before the first byte, on top of the setting."""

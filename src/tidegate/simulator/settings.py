@@ -5,7 +5,8 @@ Values with their allowed ranges. Made by the CLI and by tests.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tidegate.simulator.profiles import PROFILE_NAMES
@@ -69,6 +70,8 @@ class SimulatorSettings:
     """Models that exist; empty: every name does."""
     keys: frozenset[str] = frozenset()
     """Keys that are let in; empty: every key is."""
+    orgs: Mapping[str, str] = field(default_factory=dict)
+    """Organisation of a key: what one seals no other can read. Keys that aren't named share one."""
     max_body: int = 64 * 1024 * 1024
     """Bytes of a request body, decompressed, above which it is refused with 413."""
     keep_requests: int = 5000

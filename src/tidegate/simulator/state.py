@@ -36,7 +36,7 @@ class Record:
     number: int
     path: str
     dialect: str
-    kind: Literal["main", "summary", "count", "models", "other"]
+    kind: Literal["main", "summary", "compaction", "count", "models", "other"]
     headers: tuple[str, ...]
     """Names of the request's headers, lower case, in order."""
     body: bytes = field(default=b"", repr=False)
@@ -58,6 +58,11 @@ class Record:
     """What the script did to it."""
     truncated: bool = False
     """The beginning was dropped to make it fit."""
+    effective: bytes = field(default=b"", repr=False)
+    """The items that the model got, as JSON, where the provider itself made them other than the body's: compacted items
+    by their summary, cleared results by their stand-ins. Empty: as in the body."""
+    verdict: str = ""
+    """What became of compaction: `compacted`, `paused`, `replayed`, `failed: …`; empty where none was in play."""
 
     @property
     def is_summary(self) -> bool:
@@ -110,6 +115,10 @@ class SimulatorState:
         """Answered summary calls."""
         return self._answered("summary", dialect)
 
+    def compactions(self, dialect: str | None = None) -> list[Record]:
+        """Answered calls for the provider's own compaction, those without an artifact included."""
+        return self._answered("compaction", dialect)
+
     def overflows(self, dialect: str | None = None) -> list[Record]:
         """Requests refused because they did not fit the window."""
         return [entry for entry in self.records if entry.outcome == "overflow" and dialect in (None, entry.dialect)]
@@ -122,6 +131,7 @@ class SimulatorState:
             "requests": self._count,
             "main": len(main),
             "summaries": len(summaries),
+            "compactions": len(self.compactions()),
             "overflows": sum(entry.outcome == "overflow" for entry in records),
             "refused": sum(entry.outcome == "refused" for entry in records),
             "faulted": sum(entry.outcome == "faulted" for entry in records),
@@ -146,7 +156,7 @@ class SimulatorState:
             while self._bytes > self._keep_bytes and len(self._bodies) > 1:
                 oldest = self._bodies.popleft()
                 self._bytes -= len(oldest.body)
-                oldest.body = b""
+                oldest.body = oldest.effective = b""
         return record
 
     def violated(self, record: Record, rule: str, message: str, param: str | None) -> None:

@@ -71,6 +71,10 @@ class Desk:
 
     world: World
     profile: Profile
+    org: str = ""
+    """The caller's organisation."""
+    betas: frozenset[str] = frozenset()
+    """Betas that the request asks for and this provider serves."""
 
     @property
     def strict(self) -> bool:
