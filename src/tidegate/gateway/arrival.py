@@ -33,7 +33,7 @@ class ClientGone(Exception):
 class Arrival:
     """One HTTP request: what is known before its body is read. Nothing of it changes."""
 
-    __slots__ = ("_names", "_plain", "began", "headers", "id", "method", "path", "query")
+    __slots__ = ("_names", "_plain", "alike", "began", "headers", "id", "length", "method", "path", "query")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Headers) -> None:
         self.id = next_id()
@@ -45,8 +45,30 @@ class Arrival:
         """Names in lower case, in order."""
         self.began = time.time()
         """Seconds since the epoch."""
-        self._names = dict(headers)
+        self.alike: object = object()
+        """The same object for requests that differ in nothing but the length of their body, as far as that was seen: a
+        key for what was made of a head."""
+        self._names = names = dict(headers)
+        value = names.get(b"content-length")
+        self.length = int(value) if value is not None and value.isdigit() else None
+        """Bytes of the body where it is announced."""
         self._plain: dict[str, str] | None = None
+
+    def again(self, digits: bytes) -> Arrival:
+        """Another request with the same head but for its Content-Length, which this one has too."""
+        same: Arrival = Arrival.__new__(Arrival)
+        same.id = next_id()
+        same.method, same.path, same.query, same.alike = self.method, self.path, self.query, self.alike
+        same.headers = [pair if pair[0] != b"content-length" else (b"content-length", digits) for pair in self.headers]
+        same.began = time.time()
+        same._names = names = self._names.copy()
+        names[b"content-length"] = digits
+        same.length = int(digits)
+        same._plain = None
+        if self._plain is not None:
+            same._plain = plain = self._plain.copy()
+            plain["content-length"] = digits.decode()
+        return same
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header by its name in lower case; of one that came twice, the last."""
@@ -69,12 +91,6 @@ class Arrival:
         """Asks for a WebSocket. Any other `Upgrade` (Java's `h2c`) is an offer, to be ignored (RFC 9110, 7.8)."""
         asked = self.header(b"upgrade")
         return asked is not None and b"websocket" in asked.lower()
-
-    @property
-    def length(self) -> int | None:
-        """Bytes of the body where it is announced."""
-        value = self.header(b"content-length")
-        return int(value) if value is not None and value.isdigit() else None
 
 
 def arrived(scope: Scope) -> Arrival:

@@ -1,7 +1,6 @@
-"""HTTP/1.1 for clients: a protocol for each connection, which reads requests and hands them over in order.
+"""HTTP/1.1 for clients: a protocol for each connection, which hands its requests over in order, one at a time.
 
-Knows connections and their timeouts; the grammar is httptools', what else a head must be `http1_framing`'s. Called by
-the loop.
+Knows connections and their timeouts; how requests are read is `http1_requests`'s. Called by the loop.
 """
 
 from __future__ import annotations
@@ -16,23 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-import httptools
-
 from tidegate.gateway.arrival import Arrival, next_id
 from tidegate.gateway.http1_asgi import Exchange, fail
-from tidegate.gateway.http1_framing import (
-    CONTINUE,
-    HEAD_LIMIT,
-    TARGET_LIMIT,
-    Refused,
-    error_answer,
-    expects,
-    lower_name,
-    read_head,
-    write_head,
-)
+from tidegate.gateway.http1_framing import CONTINUE, Refused, error_answer, write_head
 from tidegate.gateway.http1_line import Application, AsgiApplication, Line
-from tidegate.upstream.http import Headers
+from tidegate.gateway.http1_requests import Requests
 
 access = logging.getLogger("tidegate.access")
 
@@ -92,6 +79,7 @@ class Http1:
         self._every = min(1.0, min(self._patience.values()) / 4)
         self._sweeper: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
+        self._held: list[Line] = []
 
     def __call__(self) -> Connection:
         """A protocol for a new connection."""
@@ -115,6 +103,17 @@ class Http1:
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+    def hold(self, line: Line) -> None:
+        """Sends a line's head at the end of this turn of the loop, if nothing has sent it by then."""
+        if not self._held:
+            self.loop.call_soon(self._flush)
+        self._held.append(line)
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        for line in held:
+            line.flush()
 
     async def drain(self, seconds: float) -> None:
         """Lets what runs end within `seconds`, then cuts the rest. The caller has stopped accepting."""
@@ -153,11 +152,10 @@ class Http1:
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection. `_line` is the request whose turn it is, `_incoming` the one that is being read."""
+    """One client's connection. `_line` is the request whose turn it is; those that came behind it wait."""
 
     __slots__ = (
-        "_advancing", "_direct", "_eof", "_fault", "_field_bytes", "_fields", "_hub", "_incoming", "_last",
-        "_line", "_parser", "_read_paused", "_target", "_unframed", "_unsent", "_waiting",
+        "_advancing", "_eof", "_fault", "_hub", "_line", "_read_paused", "_requests", "_unsent", "_waiting",
         "paused", "phase", "since", "transport",
     )  # fmt: skip
 
@@ -165,16 +163,9 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, hub: Http1) -> None:
         self._hub = hub
-        self._parser: httptools.HttpRequestParser | None = None
+        self._requests = Requests(self._make, self._arrived)
         self._line: Line | None = None
-        self._incoming: Line | None = None
         self._waiting: deque[Line] = deque()
-        self._fields: Headers = []
-        self._field_bytes = 0
-        self._target = b""
-        self._unframed = 0  # bytes since the last one of a body: heads, sizes of chunks, trailers
-        self._direct = 0  # bytes of the body still to come that need no parser
-        self._last = False  # nothing that comes after the incoming request is read
         self._fault: Refused | None = None
         self._eof = self._advancing = self._read_paused = False
         self._unsent = 0
@@ -182,13 +173,21 @@ class Connection(asyncio.Protocol):
         self.phase = IDLE
         self.since = hub.now
 
+    def _make(self, arrival: Arrival) -> Line:
+        return Line(self, arrival)
+
+    def _arrived(self, line: Line) -> None:
+        if self._line is None:
+            self._line = line
+        else:
+            self._waiting.append(line)
+
     # --- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=HIGH_WATER)
-        self._parser = httptools.HttpRequestParser(self)
         self._hub.add(self)
         self.since = self._hub.now
         sock = transport.get_extra_info("socket")
@@ -203,10 +202,10 @@ class Connection(asyncio.Protocol):
             return  # it is to end; the client may not have noticed
         line = self._line
         reading = line is not None and line.handed and not line.complete
-        if self._direct:
-            data = self._read_directly(data)
-        if data:
-            self._feed(data)
+        try:
+            self._requests.feed(data)
+        except Refused as refused:
+            self._broken(refused)
         if reading and line is not None:
             self._read_on(line)
         self._advance()
@@ -244,11 +243,11 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop."""
-        self._parser = None
+        self._requests.forget()
         self._waiting.clear()
         self.phase = CLOSING
         self._hub.drop(self)
-        line, self._line, self._incoming = self._line, None, None
+        line, self._line = self._line, None
         if line is not None:
             line.gone()
 
@@ -262,108 +261,6 @@ class Connection(asyncio.Protocol):
         line = self._line
         if line is not None and line.on_resume is not None and not line.over:
             line.on_resume()
-
-    # --- reading
-
-    def _feed(self, data: bytes) -> None:
-        self._unframed += len(data)
-        while data:
-            if self._last and self._incoming is None:
-                return
-            parser = self._parser
-            if parser is None:
-                return
-            try:
-                parser.feed_data(data)
-                data = b""
-            except httptools.HttpParserUpgrade as offer:  # not taken up: what follows is HTTP still
-                data = data[offer.args[0] :] if self._incoming is None else b""
-            except httptools.HttpParserError as error:
-                if self._fault is not None:
-                    self._broken(self._fault)
-                elif not (self._last and self._incoming is None):
-                    self._broken(_unreadable(error))
-                return
-        if self._unframed > HEAD_LIMIT:
-            self._broken(_too_large())
-
-    def _read_directly(self, data: bytes) -> bytes:
-        """The rest of a body of known length that came in pieces; returns what comes after it."""
-        line, left = self._incoming, self._direct
-        assert line is not None
-        if len(data) < left:
-            line.add(data)
-            self._direct = left - len(data)
-            return b""
-        line.add(data[:left])
-        line.complete = True
-        self._direct = self._unframed = 0
-        self._incoming = None
-        self._parser = httptools.HttpRequestParser(self)
-        return data[left:]
-
-    # --- the parser calls these, for all requests in what was fed
-
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._fields = []
-        self._field_bytes = 0
-        self._target = b""
-
-    def on_url(self, target: bytes) -> None:
-        """The target, in pieces where the line came so."""
-        self._target += target
-        if len(self._target) > TARGET_LIMIT:
-            self._refuse_within(Refused(414, "target_too_long", f"The target is longer than {TARGET_LIMIT} bytes."))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header or a trailer."""
-        self._field_bytes += len(name) + len(value) + 4
-        if self._field_bytes > HEAD_LIMIT:
-            self._refuse_within(_too_large())
-        self._fields.append((lower_name(name), value.rstrip(b" \t")))
-
-    def on_headers_complete(self) -> None:
-        """The head is there."""
-        parser = self._parser
-        assert parser is not None
-        self._unframed = 0
-        version = parser.get_http_version()
-        fields, self._fields = self._fields, []
-        try:
-            arrival = read_head(parser.get_method(), self._target, version, fields)
-            waits = expects(arrival, version)
-        except Refused as refused:
-            self._fields = fields
-            self._refuse_within(refused)
-            return
-        keep = parser.should_keep_alive()
-        self._last = not keep
-        line = Line(self, arrival, eleven=version == "1.1", keep=keep, expects=waits)
-        self._incoming = line
-        if self._line is None:
-            self._line = line
-        else:
-            self._waiting.append(line)
-
-    def on_body(self, piece: bytes) -> None:
-        """A piece of the body."""
-        self._unframed = 0
-        if self._incoming is not None:
-            self._incoming.add(piece)
-
-    def on_message_complete(self) -> None:
-        """The request ends. Trailers are dropped (RFC 9110 section 6.5.1 allows it)."""
-        self._unframed = 0
-        self._target = b""
-        self._fields = []
-        if self._incoming is not None:
-            self._incoming.complete = True
-            self._incoming = None
-
-    def _refuse_within(self, refused: Refused) -> None:
-        self._fault = refused
-        raise refused
 
     # --- whose turn it is
 
@@ -405,20 +302,14 @@ class Connection(asyncio.Protocol):
         """What is waited for now, and whether more may be read."""
         if self.phase >= LINGER:
             return
-        line, incoming = self._line, self._incoming
-        if incoming is not None and not self._direct and self._fault is None:
-            length = incoming.arrival.length
-            if length is not None and length > incoming.size:
-                self._direct = length - incoming.size
-                self._parser = None
+        line, incoming = self._line, self._requests.incoming
         full = incoming is not None and incoming.handed and incoming.untaken > HIGH_WATER
-        self._pause_reading(full or bool(self._waiting))
+        if (full or bool(self._waiting)) != self._read_paused:
+            self._pause_reading(not self._read_paused)
         if line is None:
-            if self._target or self._fields:
-                if self.phase != HEAD:
-                    self.phase, self.since = HEAD, self._hub.now
-            elif self.phase != IDLE:
-                self.phase, self.since = IDLE, self._hub.now
+            phase = HEAD if self._requests.within_head else IDLE
+            if phase != self.phase:
+                self.phase, self.since = phase, self._hub.now
         elif line.complete or line.expects or self._read_paused:
             self.phase = ANSWER
         else:
@@ -441,11 +332,11 @@ class Connection(asyncio.Protocol):
 
     def hold(self, line: Line) -> None:
         """A head waits for the first piece, no longer than this turn of the loop."""
-        self._hub.loop.call_soon(line.flush)
+        self._hub.hold(line)
 
     def taken(self, line: Line) -> None:
         """The application has taken some of the body."""
-        if self._read_paused and line is self._incoming:
+        if self._read_paused and line is self._requests.incoming:
             self._settle()
 
     def wanted(self, line: Line) -> None:
@@ -519,7 +410,8 @@ class Connection(asyncio.Protocol):
     def _broken(self, refused: Refused) -> None:
         """Nothing more can be read. What came before is still answered; then the client is told."""
         self._fault = refused
-        line, self._incoming, self._direct = self._incoming, None, 0
+        line = self._requests.incoming
+        self._requests.forget()
         if line is None:
             if self._line is None:
                 self._refuse(refused)
@@ -536,9 +428,9 @@ class Connection(asyncio.Protocol):
     def _refuse(self, refused: Refused) -> None:
         """The server's own error, and the end of the connection."""
         request_id = next_id()
-        headers, body = error_answer(self._fields, refused, request_id)
-        framing = b"content-length: %d\r\nconnection: close\r\n" % len(body)
-        self.transport.write(write_head(refused.status, headers, framing) + body)
+        headers, body = error_answer(self._requests.fields, refused, request_id)
+        head, _, _ = write_head(refused.status, headers, eleven=True, bare=False, keep=False)
+        self.transport.write(head + body)
         access.info("%s - - %s refused (%s)", request_id, refused.status, refused.code)
         self._linger()
 
@@ -572,17 +464,6 @@ class Connection(asyncio.Protocol):
                 self._look(line, after * 2)
 
         self._hub.loop.call_later(after, look)
-
-
-def _too_large() -> Refused:
-    return Refused(431, "head_too_large", f"The request's head is larger than {HEAD_LIMIT} bytes.")
-
-
-def _unreadable(error: httptools.HttpParserError) -> Refused:
-    text = str(error)
-    if "HTTP version" in text or "PRI" in text:
-        return Refused(505, "http_version", "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
-    return Refused(400, "bad_request", f"This is no valid HTTP/1.1 request: {text}.")
 
 
 def _never(_: object) -> bool:

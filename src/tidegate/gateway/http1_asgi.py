@@ -92,7 +92,7 @@ def fail(line: Line, error: Exception | None = None) -> None:
         return
     refused = Refused(500, "internal_error", "Tidegate failed on this request, and could not relay it either.")
     headers, body = error_answer(line.arrival.headers, refused, line.arrival.id)
-    line.start(500, [*headers, (b"content-length", b"%d" % len(body))])
+    line.start(500, headers)
     line.write(body)
     line.end()
 

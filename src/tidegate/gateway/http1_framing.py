@@ -1,6 +1,7 @@
 """What the head of an HTTP/1.1 request says, where it must be refused, and how the head of an answer is written.
 
-Knows RFC 9110 and RFC 9112 beyond what the parser checks; no sockets, no state. Called by `http1` and `http1_line`.
+Knows RFC 9110 and RFC 9112 beyond what the parser checks; no sockets. Called by the other
+`http1` modules.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _ABSOLUTE: Final = re.compile(rb"[hH][tT][tT][pP][sS]?://([^/?#]+)(.*)", re.DOTA
 _OWN_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection", b"keep-alive"})
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _NAMES: Final[dict[bytes, bytes]] = {}
+"""Names of headers, as they were written, in lower case."""
 _NAMES_KEPT: Final = 1024
 _METHODS: Final = {
     name.encode(): name for name in ("POST", "GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT")
@@ -49,13 +51,20 @@ class Refused(Exception):
         self.status, self.code = status, code
 
 
-def lower_name(name: bytes) -> bytes:
-    """A header's name in lower case; the same object for a name that came before."""
+def lowered(fields: Headers) -> Headers:
+    """Headers with their names in lower case, and without white space after their values."""
+    try:
+        return [(_NAMES[name], value.rstrip(b" \t")) for name, value in fields]
+    except KeyError:
+        return [(_lower(name), value.rstrip(b" \t")) for name, value in fields]
+
+
+def _lower(name: bytes) -> bytes:
     known = _NAMES.get(name)
     if known is None:
         known = name.lower()
         if len(_NAMES) < _NAMES_KEPT:
-            _NAMES[name] = known = _NAMES.setdefault(known, known)
+            _NAMES[name] = known
     return known
 
 
@@ -126,42 +135,56 @@ def expects(arrival: Arrival, version: str) -> bool:
     return True
 
 
-def write_head(status: int, headers: Headers, framing: bytes) -> bytes:
-    """The head of an answer. `framing` are header lines of the server's own, which take the place of any in `headers`.
+def write_head(
+    status: int, headers: Headers, *, eleven: bool, bare: bool, keep: bool
+) -> tuple[bytes, int | None, bool]:
+    """(the head of an answer, the length of its body, whether the connection can be kept).
 
-    Raises `ValueError` where a line break or a null byte hides in a header: it would begin another answer.
+    A Content-Length in `headers` is kept; else the body is chunked, or ends with the connection for a client of
+    HTTP/1.0 (not `eleven`), unless there is none (`bare`). Raises `ValueError` for a length that can't be right, and
+    where a line break or a null byte hides in a header: it would begin another answer.
     """
     parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
-    lines = 2 + framing.count(b"\n")
+    lines = 2
+    length: int | None = None
     for name, value in headers:
         if name not in _OWN_FRAMING:
             lines += 1
             parts += (name, b": ", value, b"\r\n")
-    parts += (framing, b"\r\n")
-    head = b"".join(parts)
-    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
-        raise ValueError("an answer's header holds a line break or a null byte")
-    return head
-
-
-def announced_length(headers: Headers) -> int | None:
-    """The Content-Length of an answer, None where it has none. Raises `ValueError` for no number, and for two."""
-    length: int | None = None
-    for name, value in headers:
-        if name == b"content-length":
+        elif name == b"content-length":
             if not value.isdigit() or length not in (None, int(value)):
                 raise ValueError("an answer's Content-Length can't be right")
             length = int(value)
-    return length
+    if length is not None and status != 204:
+        lines += 1
+        parts.append(b"content-length: %d\r\n" % length)
+    elif not bare:
+        if eleven:
+            lines += 1
+            parts.append(b"transfer-encoding: chunked\r\n")
+        else:
+            keep = False
+    if not keep:
+        lines += 1
+        parts.append(b"connection: close\r\n")
+    elif not eleven:
+        lines += 1
+        parts.append(b"connection: keep-alive\r\n")
+    parts.append(b"\r\n")
+    head = b"".join(parts)
+    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+        raise ValueError("an answer's header holds a line break or a null byte")
+    return head, length, keep
 
 
 def error_answer(asked: Headers, refused: Refused, request_id: str) -> tuple[Headers, bytes]:
-    """(headers without a length, body) of an error of the server's own, in the shape the client expects."""
+    """(headers, body) of an error of the server's own, in the shape the client expects."""
     names = {name for name, _ in asked}
     dialect: DialectName = "messages" if b"anthropic-version" in names or b"x-api-key" in names else "chat"
     body = ANSWERS[dialect].error_body(refused.status, str(refused), code=refused.code, request_id=request_id)
     headers = [
         (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
         (b"x-tidegate-request-id", request_id.encode()),
         (b"x-tidegate-reason", refused.code.encode()),
     ]

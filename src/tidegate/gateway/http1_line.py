@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from tidegate.gateway.arrival import Arrival, Receive, Scope, Send
-from tidegate.gateway.http1_framing import LAST_CHUNK, announced_length, write_head
+from tidegate.gateway.http1_framing import LAST_CHUNK, write_head
 from tidegate.upstream.http import Headers, bodiless
 
 log = logging.getLogger("tidegate")
@@ -72,41 +72,40 @@ class Line:
     All of these are plain calls from the loop's thread, and do nothing once the line is over.
     """
 
-    __slots__ = (
-        "_chunked", "_held", "_left", "_owner", "_pieces",
-        "arrival", "asked", "bare", "begun", "body", "complete", "eleven", "expects", "gathered", "handed", "keep",
-        "on_gone", "on_more", "on_resume", "over", "room", "size", "untaken",
-    )  # fmt: skip
+    on_resume: Callable[[], None] | None = None
+    """Called when the client, which was slow, may be written to again."""
+    on_gone: Callable[[], None] | None = None
+    """Called once if the client leaves before `end`; never after `end` or `abort`."""
+    on_more: Callable[[], None] | None = None
+    """Called when more of the body has come, for `take`."""
+    body = b""
+    """The whole body, where it was gathered."""
 
-    def __init__(self, owner: Owner, arrival: Arrival, *, eleven: bool, keep: bool, expects: bool) -> None:
+    # Defaults that most requests never change stand here: an instance is made for each.
+    eleven = True
+    """HTTP/1.1, not 1.0."""
+    keep = True
+    """The connection can carry another request."""
+    expects = False
+    """The client waits to be told to send the body."""
+    complete = False
+    """The body has come to its end."""
+    size = 0
+    """Bytes of the body that have come."""
+    untaken = 0
+    """Those of them that nobody has taken yet."""
+    room = 0
+    """How many more bytes may come of a body that nobody wants."""
+    asked = gathered = handed = False
+    begun = over = bare = False
+    _chunked = False
+    _held = b""
+    _left: int | None = None
+
+    def __init__(self, owner: Owner, arrival: Arrival) -> None:
         self._owner = owner
         self.arrival = arrival
-        self.body = b""
-        """The whole body, where it was gathered."""
-        self.on_resume: Callable[[], None] | None = None
-        """Called when the client, which was slow, may be written to again."""
-        self.on_gone: Callable[[], None] | None = None
-        """Called once if the client leaves before `end`; never after `end` or `abort`."""
-        self.on_more: Callable[[], None] | None = None
-        """Called when more of the body has come, for `take`."""
-
-        self.eleven = eleven
-        """HTTP/1.1, not 1.0."""
-        self.keep = keep
-        self.expects = expects
-        self.complete = False
-        """The body has come to its end."""
-        self.size = 0
-        """Bytes of the body that have come."""
-        self.untaken = 0
-        """Those of them that nobody has taken yet."""
         self._pieces: list[bytes] = []
-        self.asked = self.gathered = self.handed = False
-        self.begun = self.over = self.bare = self._chunked = False
-        self.room = 0
-        """How much more of a body that nobody wants may come."""
-        self._held = b""
-        self._left: int | None = None
 
     # --- the body
 
@@ -170,24 +169,15 @@ class Line:
             raise RuntimeError("the answer has begun already")
         if not 200 <= status <= 999:
             raise ValueError(f"{status} is no final status")
-        length = announced_length(headers)
-        keep = self.keep and self._owner.keeps(self)
-        self.bare = bodiless(self.arrival.method, status)
-        framing = b""
-        if length is not None and status != 204:
-            framing = b"content-length: %d\r\n" % length
-        elif not self.bare:
-            self._chunked = self.eleven
-            keep = keep and self.eleven
-            framing = b"transfer-encoding: chunked\r\n" if self.eleven else b""
-        if not keep:
-            framing += b"connection: close\r\n"
-        elif not self.eleven:
-            framing += b"connection: keep-alive\r\n"
-        self._held = write_head(status, headers, framing)
-        self.begun, self.keep = True, keep
-        self._left = None if self.bare else length
-        self._owner.hold(self)
+        owner = self._owner
+        self.bare = bare = bodiless(self.arrival.method, status)
+        keep = self.keep and owner.keeps(self)
+        self._held, length, self.keep = write_head(status, headers, eleven=self.eleven, bare=bare, keep=keep)
+        self.begun = True
+        if not bare:
+            self._left = length
+            self._chunked = length is None and self.eleven
+        owner.hold(self)
 
     def write(self, piece: bytes) -> None:
         """The next bytes of the answer's body."""
