@@ -174,6 +174,15 @@ def test_it_is_told_and_the_next_turn_is_compacted_to_what_fits():
     assert len(play.expect(Send).body or b"") < 4096 * 4 * 0.7
 
 
+def test_a_full_window_of_a_table_that_says_too_much_does_not_hide_it():
+    talk = Session(capped(4096), window=131_072)
+    for _ in range(11):
+        talk.ask()
+    assert "window_full" in talk.ask(finish="window").events()
+    assert talk.reports[-1].input_tokens == 131_072
+    assert talk.until_compacted(20) is not None
+
+
 def test_large_turns_hide_a_cut_until_a_small_one_comes():
     # What is new alone would fill half a window: a provider that counts only that would say the same.
     talk = Session(capped(4096))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from tidegate.context.calibration import Baseline
 from tidegate.engine.checkpoint import Checkpoint, Report, StoreError
 from tidegate.engine.effects import Effect, Finish, Notify, Save
 from tidegate.engine.request import Request
@@ -123,19 +124,20 @@ def cut_in_silence(sizing: Sizing, view: View, usage: Usage) -> int | None:
     counted = usage.input_tokens + usage.cached_tokens
     if counted >= CUT_SHARE * sizing.measured(view).tokens:
         return None
-    earlier = [report for report in sizing.baselines(view) if view.covered <= report.length < len(history.entries)]
     fixed = history.overhead + view.artifact_tokens
-
-    def as_estimated(length: int, tokens: int) -> bool:
-        estimate = fixed + sum(entry.tokens for entry in history.entries[view.covered : length])
-        return CUT_SHARE * estimate <= tokens <= estimate / CUT_SHARE
-
-    trusted = [report.length for report in earlier if as_estimated(report.length, report.input_tokens)]
-    later = [report.input_tokens for report in earlier if trusted and report.length > min(trusted)]
+    earlier: list[tuple[Baseline, int]] = []
+    for report in sizing.baselines(view):
+        if view.covered <= report.length < len(history.entries):
+            estimate = fixed + sum(entry.tokens for entry in history.entries[view.covered : report.length])
+            if report.input_tokens * CUT_SHARE <= estimate:  # what is far above says that a window was full
+                earlier.append((report, estimate))
+    trusted = [report.length for report, estimate in earlier if report.input_tokens >= CUT_SHARE * estimate]
+    later = [report.input_tokens for report, _ in earlier if trusted and report.length > min(trusted)]
     if not later:
         return None
-    new = history.entries[max(report.length for report in earlier) :]
-    least = max(LEAST, max(report.input_tokens for report in earlier) // 2, 2 * sum(entry.tokens for entry in new))
+    new = history.entries[max(report.length for report, _ in earlier) :]
+    most = max(report.input_tokens for report, _ in earlier)
+    least = max(LEAST, most // 2, 2 * sum(entry.tokens for entry in new))
     largest = max(later)
     return largest + 1 if least <= counted <= largest - _thinking_bytes(sizing, view) else None
 
