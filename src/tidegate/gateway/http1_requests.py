@@ -19,6 +19,8 @@ _KNOWN_LIMIT: Final = 8 * 1024
 """Bytes of a head that is worth remembering."""
 _TRIES: Final = 4
 """How often in a row a head is remembered that does not come again."""
+_CHUNKED_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+"""Brings a parser to where it reads a chunked body."""
 _LONGEST_LENGTH: Final = 15
 """Digits."""
 
@@ -71,8 +73,8 @@ class Requests:
     """
 
     __slots__ = (
-        "_arrived", "_begun", "_direct", "_fault", "_first", "_known", "_make", "_parser", "_target", "_tries",
-        "_unframed",
+        "_arrived", "_begun", "_direct", "_fault", "_first", "_known", "_make", "_offered", "_parser", "_priming",
+        "_target", "_tries", "_unframed",
         "fields", "incoming", "last",
     )  # fmt: skip
 
@@ -94,6 +96,8 @@ class Requests:
         self._known: KnownHead | None = None
         self._tries = _TRIES
         self._first: Line | None = None
+        self._offered = False  # the parser will take an offer of another protocol as the end of a request with a body
+        self._priming = False
 
     @property
     def within_head(self) -> bool:
@@ -150,7 +154,6 @@ class Requests:
     def _parse(self, data: bytes) -> None:
         fresh, whole = not self._begun, data
         self._unframed += len(data)
-        self._first = None
         try:
             while data and not self._deaf():
                 if self._parser is None:
@@ -158,8 +161,8 @@ class Requests:
                 try:
                     self._parser.feed_data(data)
                     data = b""
-                except httptools.HttpParserUpgrade as offer:  # not taken up: what follows is HTTP still
-                    data = data[offer.args[0] :]
+                except httptools.HttpParserUpgrade as offer:
+                    data = self._decline(data[offer.args[0] :])
         except httptools.HttpParserError as error:
             if self._fault is not None:
                 raise self._fault from None
@@ -175,8 +178,28 @@ class Requests:
             self._parser = None
             self._begun = False
             self._unframed = 0
-        if fresh and self._tries and self._first is not None:
-            self._remember(whole, self._first)
+        first, self._first = self._first, None
+        if fresh and self._tries and first is not None:
+            self._remember(whole, first)
+
+    def _decline(self, rest: bytes) -> bytes:
+        """An offer of another protocol is not taken up: what follows is HTTP still, a body first if there is one.
+
+        The parser leaves that body to the other protocol. Were it fed to it now, it would be read as a request.
+        """
+        line = self.incoming
+        if line is None:
+            return rest
+        self._parser = parser = httptools.HttpRequestParser(self)
+        if line.arrival.length is not None:
+            self._begun = False
+            self._direct = line.arrival.length
+            return self._read_directly(rest)
+        self._priming = True
+        parser.feed_data(_CHUNKED_HEAD)
+        self._priming = False
+        self.fields = []
+        return rest
 
     def _remember(self, data: bytes, line: Line) -> None:
         if line.arrival.method == "POST" and line.eleven and line.keep and not line.expects and data[:5] == b"POST ":
@@ -203,6 +226,8 @@ class Requests:
 
     def on_headers_complete(self) -> None:
         """The head is there."""
+        if self._priming:
+            return
         parser = self._parser
         assert parser is not None
         version = parser.get_http_version()
@@ -224,6 +249,8 @@ class Requests:
         if not parser.should_keep_alive():
             line.keep = False
             self.last = True
+        if parser.should_upgrade():
+            self._offered = bool(arrival.length) or arrival.header(b"transfer-encoding") is not None
         self.fields = []
         self._unframed = 0
         self.incoming = line
@@ -240,8 +267,11 @@ class Requests:
     def on_message_complete(self) -> None:
         """The request ends. Trailers are dropped (RFC 9110 section 6.5.1 allows it)."""
         self._unframed = 0
-        self._begun = False
         self.fields = []
+        if self._offered:
+            self._offered = False
+            return  # not yet: see `_decline`
+        self._begun = False
         if self.incoming is not None:
             self.incoming.complete = True
             self.incoming = None

@@ -44,9 +44,9 @@ class Server(Protocol):
 class OwnServer:
     """Serves with `http1`."""
 
-    def __init__(self, app: AsgiApplication, *, body_bytes: int, drain_seconds: float) -> None:
+    def __init__(self, app: AsgiApplication, limits: Limits, *, drain_seconds: float) -> None:
         self._app = app
-        self._limits = Limits(body_bytes=body_bytes)
+        self._limits = limits
         self._drain_seconds = drain_seconds
         self._stops = 0
         self._stopped: Callable[[], object] | None = None

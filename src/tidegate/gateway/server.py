@@ -28,6 +28,7 @@ from tidegate.engine.request import Kit, Target
 from tidegate.gateway.app import App
 from tidegate.gateway.catalogue import catalogue as known_providers
 from tidegate.gateway.guard import is_loopback
+from tidegate.gateway.http1 import Limits
 from tidegate.gateway.http1_line import AsgiApplication
 from tidegate.gateway.listening import BACKLOG, OwnServer, Server, UvicornServer
 from tidegate.overflow.classify import classify
@@ -136,7 +137,7 @@ def server_of(settings: Settings, app: AsgiApplication) -> Server:
     own = settings.server
     if own.http == "uvicorn":
         return UvicornServer(app, drain_seconds=own.drain_seconds)
-    return OwnServer(app, body_bytes=own.body_limit_bytes, drain_seconds=own.drain_seconds)
+    return OwnServer(app, Limits(body_bytes=own.body_limit_bytes), drain_seconds=own.drain_seconds)
 
 
 def _listen(settings: Settings) -> tuple[socket.socket, str]:
