@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.context.estimate import item_tokens, request_overhead
 from tidegate.context.fingerprint import Hasher
-from tidegate.wire import REQUESTS
+from tidegate.wire import REQUESTS, cache_marks
 from tidegate.wire.conversation import Conversation, DialectName, Facts, UnreadableBody
 from tidegate.wire.jsontext import canonical_dumps, loads
 
@@ -36,6 +36,8 @@ class Top(msgspec.Struct, frozen=True):
     """`Hasher.head`."""
     tokens: int
     """Estimated size of all of it."""
+    marks: int = 0
+    """Cache marks on all of it."""
 
 
 TOPS: Final = 512
@@ -97,7 +99,9 @@ class Ledger:
         if top is None:
             leading = self.entries_of(conversation, range(conversation.lead))
             tokens = request_overhead(conversation) + sum(entry.tokens for entry in leading)
-            top = self._tops[key] = Top(self._hasher.head(conversation), tokens)
+            marks = cache_marks.count(conversation.system) + cache_marks.count(conversation.tools)
+            marks += sum(entry.facts.marks for entry in leading)
+            top = self._tops[key] = Top(self._hasher.head(conversation), tokens, marks)
             while len(self._tops) > TOPS:
                 self._tops.popitem(last=False)
             return top

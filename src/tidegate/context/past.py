@@ -28,7 +28,7 @@ class Past:
     """The chained items of one body. A function of their bytes alone: it may be shared by tenants and by threads, and
     is never changed but for what it remembers of questions already answered."""
 
-    __slots__ = ("_chains", "_facts", "_seams", "entries", "humans", "odd", "sums", "thoughts", "turns")
+    __slots__ = ("_chains", "_facts", "_seams", "entries", "humans", "marks", "odd", "sums", "thoughts", "turns")
 
     def __init__(self) -> None:
         """Of no items yet."""
@@ -41,6 +41,8 @@ class Past:
         """The newest assistant item that does not follow another, up to each position; -1 for none."""
         self.thoughts = array("Q", (0,))
         """`thoughts[k]`: items with thinking blocks among the first k."""
+        self.marks = array("Q", (0,))
+        """`marks[k]`: cache marks on the first k items."""
         self.odd: int | None = None
         """The first item that stands for what Tidegate can't read: an artifact of another's making, a reference."""
         self._chains: dict[bytes, Chain] = {}
@@ -68,6 +70,7 @@ class Past:
         past = Past()
         past.entries = self.entries[:kept] + tuple(new)
         past.sums, past.thoughts = self.sums[: kept + 1], self.thoughts[: kept + 1]
+        past.marks = self.marks[: kept + 1]
         past.humans, past.turns = self.humans[:kept], self.turns[:kept]
         past.odd = self.odd if self.odd is not None and self.odd < kept else None
         past._append(kept, new)
@@ -76,7 +79,7 @@ class Past:
         return past
 
     def _append(self, position: int, new: Sequence[Entry]) -> None:
-        tokens, thoughts = self.sums[position], self.thoughts[position]
+        tokens, thoughts, marks = self.sums[position], self.thoughts[position], self.marks[position]
         human = self.humans[position - 1] if position else -1
         turn = self.turns[position - 1] if position else -1
         # The first item begins no turn: there is nothing before it that could wait for an answer.
@@ -85,6 +88,7 @@ class Past:
             facts = entry.facts
             tokens += entry.tokens
             thoughts += facts.thinking
+            marks += facts.marks
             if facts.human:
                 human = position
             assistant = facts.role == "assistant"
@@ -95,6 +99,7 @@ class Past:
                 self.odd = position
             self.sums.append(tokens)
             self.thoughts.append(thoughts)
+            self.marks.append(marks)
             self.humans.append(human)
             self.turns.append(turn)
             position += 1

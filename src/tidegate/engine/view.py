@@ -5,6 +5,7 @@ Knows legal orders and merges; makes no decision and no call. Called by the exch
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -20,6 +21,7 @@ from tidegate.context.recall import history_of
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.request import Target
 from tidegate.wire import REQUESTS
+from tidegate.wire.cache_marks import control_for, marked
 from tidegate.wire.conversation import Conversation, Facts, JsonObject, UnreadableBody
 from tidegate.wire.jsontext import dumps, loads
 
@@ -39,6 +41,8 @@ class History(msgspec.Struct, frozen=True, eq=False):
     """Of the chained items only."""
     overhead: int
     """Tokens of all that is never compacted: system, leading system items, tools, schema."""
+    marks: int = 0
+    """Cache marks on all of that."""
 
     def __repr__(self) -> str:
         """What may be shown of it: no words."""
@@ -101,7 +105,7 @@ def read_history(conversation: Conversation, tenant: bytes, hasher: Hasher, ledg
     """Reads every item once (or finds it in the ledger) and chains them. Raises `UnreadableBody`."""
     past, top = history_of(conversation, hasher, ledger)
     chain = past.chain(hasher, tenant, conversation.dialect)
-    return History(conversation, chain, top.head, past, top.tokens)
+    return History(conversation, chain, top.head, past, top.tokens, top.marks)
 
 
 def plain(history: History) -> View:
@@ -167,6 +171,8 @@ class _Made(msgspec.Struct, frozen=True, eq=False):
     merge_user: bool
     lists: bool
     leave_out: bool
+    control: bytes
+    """The cache mark on the summary, raw; empty for none."""
     items: tuple[bytes, ...]
     taken: int
     """How many items after the cut are merged into it."""
@@ -198,20 +204,38 @@ def _made(history: History, artifact: Artifact, covered: int, target: Target, *,
     """What comes in the place of the first items, as it was made for an earlier turn where there was one."""
     merge_user, past = target.merge_user, history.past
     lists = merge_user and _lists(history.conversation)
+    control = _control(history, artifact, covered)
     seam = past.seam(covered)
     made = seam.made
     if (
         isinstance(made, _Made)
         and made.artifact == artifact
-        and (made.merge_user, made.lists, made.leave_out) == (merge_user, lists, leave_out)
+        and (made.merge_user, made.lists, made.leave_out, made.control) == (merge_user, lists, leave_out, control)
     ):
         return made
     keep = _without_thinking if leave_out else _as_it_came
-    items, taken = _artifact_items(history, artifact, covered, target, keep)
+    items, taken = _artifact_items(history, artifact, covered, target, keep, control)
     tokens = artifact_size(history, artifact)
-    made = _Made(artifact, merge_user, lists, leave_out, tuple(items), taken, tokens)
+    made = _Made(artifact, merge_user, lists, leave_out, control, tuple(items), taken, tokens)
     past.remember(msgspec.structs.replace(seam, made=made, made_bytes=sum(map(len, items)) + len(artifact.text)))
     return made
+
+
+def _control(history: History, artifact: Artifact, covered: int) -> bytes:
+    """The cache mark on a summary of the first items: the end of what stays as it is until the next compaction."""
+    marks, total, entries = history.past.marks, history.past.marks[-1], history.past.entries
+    after = total - marks[covered]
+    # The last mark: found without a look at every item.
+    long_after = after > 0 and entries[bisect_left(marks, total) - 1].facts.long_mark
+    beside = [entries[p].facts for p in artifact.retained] if marks[covered] else []
+    retained = sum(facts.marks for facts in beside)
+    return control_for(
+        before=history.marks,
+        after=after + retained,
+        removed=marks[covered] - retained,
+        automatic=history.conversation.field("cache_control"),
+        long_after=long_after or any(facts.long_mark for facts in beside),
+    )
 
 
 def artifact_size(history: History, artifact: Artifact) -> int:
@@ -222,7 +246,12 @@ def artifact_size(history: History, artifact: Artifact) -> int:
 
 
 def _artifact_items(
-    history: History, artifact: Artifact, covered: int, target: Target, keep: Callable[[History, int], bytes | None]
+    history: History,
+    artifact: Artifact,
+    covered: int,
+    target: Target,
+    keep: Callable[[History, int], bytes | None],
+    control: bytes = b"",
 ) -> tuple[list[bytes], int]:
     """(the artifact with what is retained beside it, how many items after the cut are merged into it)."""
     requests = REQUESTS[history.conversation.dialect]
@@ -239,12 +268,13 @@ def _artifact_items(
     text = mark(artifact.text)
     if history.conversation.dialect == "messages" and systems:
         # The API of Messages wants a user message first.
-        return [requests.text_item("user", text), *systems, *after], 0
+        return [marked(requests.text_item("user", text), control), *systems, *after], 0
     if target.merge_user or history.conversation.dialect == "messages":
         merged = _merged(history, others[0] if others else covered, text)
         if merged is not None:
+            merged = marked(merged, control)
             return ([*systems, merged, *after[1:]], 0) if others else ([*systems, merged], 1)
-    return [*systems, requests.text_item("user", text), *after], 0
+    return [*systems, marked(requests.text_item("user", text), control), *after], 0
 
 
 def _merged(history: History, position: int, text: str) -> bytes | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
+from tidegate.simulator.betas import COMPACTING
 from tidegate.simulator.fields import MESSAGES_BLOCKS, MESSAGES_BODY, MESSAGES_COUNT_BODY
 from tidegate.simulator.jsontext import JsonObject, JsonValue, objects
 from tidegate.simulator.refusals import Refusal, refuse
@@ -54,8 +56,11 @@ class Spoken:
         return self.blocks[-1].message
 
 
-def check(body: JsonObject, desk: Desk, *, counting: bool = False) -> list[Spoken]:
-    """The turns of a request that breaks no rule of form. Raises `Refusal` with the first one it breaks."""
+def check(body: JsonObject, desk: Desk, *, counting: bool = False, compacting: bool = False) -> list[Spoken]:
+    """The turns of a request that breaks no rule of form. Raises `Refusal` with the first one it breaks.
+
+    Their order is looked at by `check_order`. Failed compactions (`content: null`) are left out.
+    """
     for name in ("model", "messages", *(() if counting else ("max_tokens",))):
         if body.get(name) is None:
             refuse(f"{name}: Field required", rule="required")
@@ -75,17 +80,46 @@ def check(body: JsonObject, desk: Desk, *, counting: bool = False) -> list[Spoke
     if not isinstance(messages, list):
         refuse("messages: Input should be a valid list", rule="type")
     if not messages:
+        if compacting:
+            nothing_to_summarize()
         refuse("messages: at least one message is required", rule="empty")
     if len(messages) > MAX_MESSAGES:
         refuse(f"messages: List should have at most {MAX_MESSAGES} items after validation", rule="too-many-messages")
     _system(body.get("system"))
     spoken = _spoken(messages, desk)
     _markers(body)
-    if spoken[0].role != "user":
+    return spoken
+
+
+def check_order(spoken: list[Spoken], *, compacting: bool = False) -> None:
+    """Who begins, and tool rounds. Raises `Refusal`."""
+    if compacting:
+        _nothing_open(spoken)
+    if not spoken or (spoken[0].role != "user" and spoken[0].blocks[0].kind != "compaction"):
         refuse('messages: first message must use the "user" role', rule="first-role")
     _tool_ids(spoken)
     _rounds(spoken)
-    return spoken
+
+
+def nothing_to_summarize() -> NoReturn:
+    """The refusal of a compaction of nothing."""
+    text = "messages: there is no `user` or `assistant` content to summarize"
+    details: JsonObject = {"error_code": "compaction_nothing_to_summarize"}
+    raise Refusal(text, rule="compaction_nothing_to_summarize", details=details)
+
+
+def _nothing_open(spoken: list[Spoken]) -> None:
+    """A compaction needs something to summarise, and no call left without its result at the end."""
+    if not any(turn.role in ("user", "assistant") for turn in spoken):
+        nothing_to_summarize()
+    last = spoken[-1]
+    done = {block.value.get("tool_use_id") for block in last.blocks}
+    for block in last.blocks:
+        open_call = block.kind == "tool_use" or (block.kind == "server_tool_use" and block.value.get("id") not in done)
+        if last.role == "assistant" and open_call:
+            text = f"{block.at}: the conversation to compact ends on an `assistant` turn that is not finished"
+            details: JsonObject = {"error_code": "compaction_incomplete_turn"}
+            raise Refusal(text, rule="compaction_incomplete_turn", details=details)
 
 
 def text_blocks(content: JsonValue) -> list[JsonValue]:
@@ -154,12 +188,15 @@ def _blocks(position: int, message: JsonValue, count: int, desk: Desk) -> Iterat
         if not isinstance(value, dict):
             refuse(f"{at}.content.{index}: Input should be an object", rule="type")
         block = Block(position, index, value)
+        if desk.habits.drops_blocks and (block.kind not in MESSAGES_BLOCKS or block.kind == "compaction"):
+            continue
         _block(block, str(role), desk)
-        yield block
+        if block.kind != "compaction" or value.get("content") is not None:
+            yield block
 
 
 def _block(block: Block, role: str, desk: Desk) -> None:
-    if block.kind == "compaction":
+    if block.kind == "compaction" and not desk.betas & COMPACTING:
         text = f"{block.at}: `compaction` is not one of the expected content block types"
         refuse(text, rule="block-type")
     known = MESSAGES_BLOCKS.get(block.kind)
@@ -208,20 +245,38 @@ def _text(text: JsonValue, block: Block) -> None:
 
 
 def _markers(body: JsonObject) -> None:
-    found = _count_markers([body.get("system"), body.get("tools"), body["messages"]])
-    if found > MAX_MARKERS:
-        text = f"A maximum of {MAX_MARKERS} blocks with cache_control may be provided. Found {found}."
+    """At most four, the one that a top-level `cache_control` places included; none on thinking; those of an hour before
+    those of five minutes, in the order in which the API reads a request."""
+    order = ("tools", "system", "messages")
+    found = [marker for name in order for marker in _find_markers(body.get(name))]
+    if body.get("cache_control"):
+        found.append(("", body["cache_control"]))
+    if len(found) > MAX_MARKERS:
+        text = f"A maximum of {MAX_MARKERS} blocks with cache_control may be provided. Found {len(found)}."
         refuse(text, rule="cache-control")
+    short = False
+    for kind, control in found:
+        if kind in ("thinking", "redacted_thinking"):
+            refuse(f"cache_control can't be set on `{kind}` blocks", rule="cache-control")
+        long = isinstance(control, dict) and control.get("ttl") == "1h"
+        if long and short:
+            text = "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block"
+            refuse(text, rule="cache-control-order")
+        short = short or not long
 
 
-def _count_markers(value: JsonValue) -> int:
-    """Markers on system texts, tools, blocks and the blocks in tool results; none inside tool inputs or schemas."""
+def _find_markers(value: JsonValue) -> Iterator[tuple[str, JsonValue]]:
+    """Markers on system texts, tools, blocks and the blocks in tool results, with the type of what bears them; none
+    inside tool inputs or schemas."""
     if isinstance(value, list):
-        return sum(map(_count_markers, value))
-    if not isinstance(value, dict):
-        return 0
-    here = 1 if value.get("cache_control") else 0
-    return here + (_count_markers(value["content"]) if isinstance(value.get("content"), list) else 0)
+        for part in value:
+            yield from _find_markers(part)
+    elif isinstance(value, dict):
+        # A tool result's own comes after those in it: it marks the end of the whole.
+        if isinstance(value.get("content"), list):
+            yield from _find_markers(value["content"])
+        if value.get("cache_control"):
+            yield str(value.get("type")), value["cache_control"]
 
 
 def _tool_ids(spoken: list[Spoken]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tidegate.wire import media
+from tidegate.wire import cache_marks, media
 from tidegate.wire.body import Body, leading, read_body
 from tidegate.wire.content import (
     Reader,
@@ -81,6 +81,7 @@ def facts(item: JsonObject) -> Facts:
     if role == "assistant" and "name" in (legacy := object_at(item, "function_call")):
         calls += (_by_name(text_at(legacy, "name")),)
     unknown: list[JsonValue] = [item] if role == "other" else unknown_parts(item.get("content"), _READERS.get)
+    marks = cache_marks.controls(item)
     return Facts(
         kind="message",
         role=role,
@@ -89,6 +90,8 @@ def facts(item: JsonObject) -> Facts:
         results=_results(item) if role == "tool" else (),
         ids=own_ids(item, unknown),
         mentions=mentioned(unknown),
+        marks=len(marks),
+        long_mark=any(map(cache_marks.is_long, marks)),
     )
 
 

@@ -76,6 +76,10 @@ class Facts:
     """Holds Anthropic `thinking` or `redacted_thinking` blocks."""
     reference: bool = False
     """Stands for server-held content (`item_reference`)."""
+    marks: int = 0
+    """Cache marks (`cache_control`) on it and its parts."""
+    long_mark: bool = False
+    """One of them asks for an hour."""
 
 
 @dataclass(frozen=True, slots=True)

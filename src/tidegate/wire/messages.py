@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tidegate.wire import media
+from tidegate.wire import cache_marks, media
 from tidegate.wire.body import Body, leading, read_body
 from tidegate.wire.content import (
     Reader,
@@ -83,6 +83,7 @@ def facts(item: JsonObject) -> Facts:
     if role == "user" and answered and not own_words:
         role, own_words = "tool", False
     unknown: list[JsonValue] = [item] if role == "other" else unknown_parts(item.get("content"), _reader_of)
+    marks = cache_marks.controls(item)
     return Facts(
         kind="message",
         role=role,
@@ -93,6 +94,8 @@ def facts(item: JsonObject) -> Facts:
         mentions=mentioned(unknown),
         opaque=any(_is_compaction(block) for block in blocks),
         thinking=any(text_at(block, "type") in _THINKING for block in blocks),
+        marks=len(marks),
+        long_mark=any(map(cache_marks.is_long, marks)),
     )
 
 
