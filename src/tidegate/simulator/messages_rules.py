@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
 
-from tidegate.simulator.betas import COMPACTING
 from tidegate.simulator.fields import MESSAGES_BLOCKS, MESSAGES_BODY, MESSAGES_COUNT_BODY
 from tidegate.simulator.jsontext import JsonObject, JsonValue, objects
 from tidegate.simulator.refusals import Refusal, refuse
@@ -56,11 +54,8 @@ class Spoken:
         return self.blocks[-1].message
 
 
-def check(body: JsonObject, desk: Desk, *, counting: bool = False, compacting: bool = False) -> list[Spoken]:
-    """The turns of a request that breaks no rule of form. Raises `Refusal` with the first one it breaks.
-
-    Their order is looked at by `check_order`. Failed compactions (`content: null`) are left out.
-    """
+def check(body: JsonObject, desk: Desk, *, counting: bool = False) -> list[Spoken]:
+    """The turns of a request that breaks no rule of form. Raises `Refusal` with the first one it breaks."""
     for name in ("model", "messages", *(() if counting else ("max_tokens",))):
         if body.get(name) is None:
             refuse(f"{name}: Field required", rule="required")
@@ -80,46 +75,17 @@ def check(body: JsonObject, desk: Desk, *, counting: bool = False, compacting: b
     if not isinstance(messages, list):
         refuse("messages: Input should be a valid list", rule="type")
     if not messages:
-        if compacting:
-            nothing_to_summarize()
         refuse("messages: at least one message is required", rule="empty")
     if len(messages) > MAX_MESSAGES:
         refuse(f"messages: List should have at most {MAX_MESSAGES} items after validation", rule="too-many-messages")
     _system(body.get("system"))
     spoken = _spoken(messages, desk)
     _markers(body)
-    return spoken
-
-
-def check_order(spoken: list[Spoken], *, compacting: bool = False) -> None:
-    """Who begins, and tool rounds. Raises `Refusal`."""
-    if compacting:
-        _nothing_open(spoken)
-    if not spoken or (spoken[0].role != "user" and spoken[0].blocks[0].kind != "compaction"):
+    if spoken[0].role != "user":
         refuse('messages: first message must use the "user" role', rule="first-role")
     _tool_ids(spoken)
     _rounds(spoken)
-
-
-def nothing_to_summarize() -> NoReturn:
-    """The refusal of a compaction of nothing."""
-    text = "messages: there is no `user` or `assistant` content to summarize"
-    details: JsonObject = {"error_code": "compaction_nothing_to_summarize"}
-    raise Refusal(text, rule="compaction_nothing_to_summarize", details=details)
-
-
-def _nothing_open(spoken: list[Spoken]) -> None:
-    """A compaction needs something to summarise, and no call left without its result at the end."""
-    if not any(turn.role in ("user", "assistant") for turn in spoken):
-        nothing_to_summarize()
-    last = spoken[-1]
-    done = {block.value.get("tool_use_id") for block in last.blocks}
-    for block in last.blocks:
-        open_call = block.kind == "tool_use" or (block.kind == "server_tool_use" and block.value.get("id") not in done)
-        if last.role == "assistant" and open_call:
-            text = f"{block.at}: the conversation to compact ends on an `assistant` turn that is not finished"
-            details: JsonObject = {"error_code": "compaction_incomplete_turn"}
-            raise Refusal(text, rule="compaction_incomplete_turn", details=details)
+    return spoken
 
 
 def text_blocks(content: JsonValue) -> list[JsonValue]:
@@ -188,15 +154,12 @@ def _blocks(position: int, message: JsonValue, count: int, desk: Desk) -> Iterat
         if not isinstance(value, dict):
             refuse(f"{at}.content.{index}: Input should be an object", rule="type")
         block = Block(position, index, value)
-        if desk.habits.drops_blocks and (block.kind not in MESSAGES_BLOCKS or block.kind == "compaction"):
-            continue
         _block(block, str(role), desk)
-        if block.kind != "compaction" or value.get("content") is not None:
-            yield block
+        yield block
 
 
 def _block(block: Block, role: str, desk: Desk) -> None:
-    if block.kind == "compaction" and not desk.betas & COMPACTING:
+    if block.kind == "compaction":
         text = f"{block.at}: `compaction` is not one of the expected content block types"
         refuse(text, rule="block-type")
     known = MESSAGES_BLOCKS.get(block.kind)
