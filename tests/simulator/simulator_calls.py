@@ -38,7 +38,7 @@ class Answer:
     def error(self) -> str:
         """The error's words, in any of the shapes."""
         body = self.json
-        inner = body.get("error", body)
+        inner = body.get("error", body.get("detail", body))
         return inner if isinstance(inner, str) else inner["message"]
 
     @property

@@ -132,7 +132,7 @@ class TestPaths:
         for path in (PATHS[dialect], PATHS[dialect].removeprefix("/v1"), PATHS[dialect] + "/"):
             assert call(app_of(), path, plain(dialect, "Hello.")).status == 200
 
-    @pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses/compact", "/v2/chat/completions", "/"])
+    @pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses/compactions", "/v2/chat/completions", "/"])
     def test_others_are_not_found(self, path):
         answer = call(app_of(), path, {}, {"authorization": "Bearer k"})
         assert answer.status == 404

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from tidegate.simulator import admin, catalog, chat, messages, model, responses, summarizer, tokens
 from tidegate.simulator.faults import BREAKING, break_off, early_fault, failing
@@ -15,6 +15,7 @@ from tidegate.simulator.jsontext import JsonObject, NotJson, decode, encode
 from tidegate.simulator.minting import Mint, hash_of
 from tidegate.simulator.profiles import Profile, Size, error_body, profile_for
 from tidegate.simulator.refusals import Refusal
+from tidegate.simulator.routes import Route, locate, route_of
 from tidegate.simulator.script import Script, Step
 from tidegate.simulator.settings import SimulatorSettings
 from tidegate.simulator.state import Record, SimulatorState
@@ -48,21 +49,7 @@ class Api(Protocol):
         ...
 
 
-class Route(NamedTuple):
-    """Which API a path speaks, and whether it only counts."""
-
-    dialect: DialectName
-    counts: bool = False
-
-
 APIS: dict[DialectName, Api] = {"chat": chat, "responses": responses, "messages": messages}
-ROUTES = {
-    "/chat/completions": Route("chat"),
-    "/responses": Route("responses"),
-    "/messages": Route("messages"),
-    "/responses/input_tokens": Route("responses", counts=True),
-    "/messages/count_tokens": Route("messages", counts=True),
-}
 COUNTERS: dict[str, Callable[..., Turn]] = {"responses": responses.read, "messages": messages.read}
 
 
@@ -94,10 +81,10 @@ class SimulatorApp:
             exchange.close()
 
     async def _serve(self, exchange: Exchange) -> None:
-        path = exchange.path.removeprefix("/v1").rstrip("/")
-        route = ROUTES.get(path)
+        path, name = locate(exchange.path, self.settings.profile)
+        route = route_of(path, name)
         dialect = route.dialect if route else _guess(exchange)
-        profile = profile_for(self.settings.profile, dialect)
+        profile = profile_for(name, dialect)
         record = Record(0, exchange.path, dialect, "other", tuple(exchange.headers))
         try:
             record.body = await exchange.body(self.settings.max_body)
@@ -110,7 +97,7 @@ class SimulatorApp:
                 await exchange.json(200, found)
                 return
             if route is None or exchange.method != "POST":
-                raise catalog.no_such_path(exchange, route is not None)
+                raise catalog.no_such_path(exchange, route is not None, profile)
             await self._judge(exchange, route, profile, record)
         except Refusal as refusal:
             if not record.number:
@@ -134,7 +121,9 @@ class SimulatorApp:
 
     async def _judge(self, exchange: Exchange, route: Route, profile: Profile, record: Record) -> None:
         """Reads a request, then refuses it, plays its scripted step, or answers it."""
-        desk = Desk(self.world, profile, org=self.settings.orgs.get(_key(exchange), ""))
+        key = _key(exchange)
+        desk = Desk(self.world, profile, org=self.settings.orgs.get(key, ""), key=key)
+        record.org = desk.org
         body = _object(record.body)
         record.stream, record.model = bool(body.get("stream")), str(body.get("model") or "")
         if route.dialect == "messages" and profile.name == "anthropic" and "anthropic-version" not in exchange.headers:

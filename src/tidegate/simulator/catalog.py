@@ -46,13 +46,15 @@ def counted(dialect: DialectName, size: int) -> JsonObject:
     )
 
 
-def no_such_path(exchange: Exchange, known: bool) -> Refusal:
+def no_such_path(exchange: Exchange, known: bool, profile: Profile) -> Refusal:
     """The refusal of a path that is not served, or of a method other than POST on one that is."""
     anthropic = "anthropic-version" in exchange.headers or "/messages" in exchange.path
     if exchange.headers.get("upgrade", "").lower() == "websocket":
         return Refusal("WebSockets are not served here.", rule="path", status=426, kind="path")
     if known:
         return Refusal("Method Not Allowed", rule="path", status=405, kind="path", headers={"allow": "POST"})
+    if profile.not_found is not None:
+        return Refusal("Not Found", rule="path", status=404, kind="path", shaped=profile.not_found)
     if anthropic:
         return Refusal("Not found", rule="path", status=404, kind="path", type="not_found_error")
     return Refusal(f"Invalid URL ({exchange.method} {exchange.path})", rule="path", status=404, kind="path")

@@ -6,33 +6,40 @@ rule modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tidegate.simulator.jsontext import JsonObject
 from tidegate.simulator.refusals import Refusal
 from tidegate.simulator.turn import DialectName
+from tidegate.simulator.wordings import (
+    AZURE_BAD_KEY,
+    OPENAI_BAD_KEY,
+    OPENAI_NO_KEY,
+    Overflow,
+    Size,
+    anthropic_auth,
+    anthropic_overflow,
+    azure_overflow,
+    deepseek_overflow,
+    groq_overflow,
+    llamacpp_overflow,
+    mistral_overflow,
+    ollama_overflow,
+    openai_error,
+    openai_overflow,
+    openrouter_overflow,
+    vllm_overflow,
+    xai_auth,
+    xai_overflow,
+)
+
+__all__ = ["PROFILES", "PROFILE_NAMES", "Profile", "Size", "error_body", "error_type", "profile_for"]
 
 Shape: TypeAlias = Literal["openai", "anthropic", "xai", "openrouter", "mistral", "vllm", "llamacpp"]
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """A request against the window, in real tokens. `tools` is the part of `input` that tool definitions take."""
-
-    input: int
-    window: int
-    output: int = 0
-    tools: int = 0
-
-    @property
-    def total(self) -> int:
-        """Tokens in and out."""
-        return self.input + self.output
-
-
-Overflow: TypeAlias = Callable[[Size, DialectName], Refusal]
+CompactPath: TypeAlias = Literal["served", "404", "404-text", "404-json", "405", "501", "502-html"]
+"""Whether `/responses/compact` is there, and what says that it is not; `404` is the profile's own."""
+Support: TypeAlias = Literal["served", "ignored", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,139 +65,26 @@ class Profile:
     """Where a chat answer puts its thinking; empty: nowhere."""
     pairs_reasoning: bool = False
     """Responses: a reasoning item and the output made beside it must stay together."""
+    compact_path: CompactPath = "404"
+    trigger: Support = "refused"
+    """What becomes of a `compaction_trigger` item; ignored: the model answers as if it were not there."""
+    in_band: Support = "ignored"
+    """What becomes of `context_management` on Responses."""
+    one_item_replaces_all: bool = False
+    """Responses: what stands before a compaction item is gone, and a compaction keeps no message beside it (xAI)."""
+    item_aliases: frozenset[str] = frozenset()
+    """Other names of the compaction item that are understood."""
+    unstored_streams: bool = False
+    """Responses: every request must stream and must not be stored; the final event repeats no output (Codex)."""
+    prefixes: tuple[str, ...] = ("/v1", "")
+    """What may stand before the paths of the APIs."""
+    serves: frozenset[str] | None = None
+    """The only paths there are, without prefix; None: all that the simulator has."""
+    not_found: JsonObject | None = None
+    """The body of a 404; None: OpenAI's or Anthropic's."""
 
 
-def _refusal(body: JsonObject, message: str, status: int = 400) -> Refusal:
-    return Refusal(message, rule="window", status=status, kind="overflow", shaped=body)
-
-
-def _openai_error(
-    message: str, param: str | None, code: str | int | None, kind: str = "invalid_request_error"
-) -> JsonObject:
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
-def _requested(size: Size, what: str = "This model's maximum context length is") -> str:
-    return (
-        f"{what} {size.window} tokens. However, you requested {size.total} tokens ({size.input} in the messages, "
-        f"{size.output} in the completion). Please reduce the length of the messages or completion."
-    )
-
-
-def _openai_overflow(size: Size, dialect: DialectName) -> Refusal:
-    if dialect == "responses":
-        text = "Your input exceeds the context window of this model. Please adjust your input and try again."
-        return _refusal(_openai_error(text, "input", "context_length_exceeded"), text)
-    if size.output:
-        text = _requested(size)
-    else:
-        text = (
-            f"This model's maximum context length is {size.window} tokens. However, your messages resulted in "
-            f"{size.input} tokens. Please reduce the length of the messages."
-        )
-    return _refusal(_openai_error(text, "messages", "context_length_exceeded"), text)
-
-
-def _anthropic_overflow(size: Size, dialect: DialectName) -> Refusal:
-    if size.input > size.window or not size.output:
-        text = f"prompt is too long: {size.input} tokens > {size.window} maximum"
-    else:
-        text = (
-            f"input length and `max_tokens` exceed context limit: {size.input} + {size.output} > {size.window}, "
-            "decrease input length or `max_tokens` and try again"
-        )
-    error: JsonObject = {"type": "invalid_request_error", "message": text}
-    if dialect == "messages":
-        return _refusal({"type": "error", "error": error}, text)
-    return _refusal(_openai_error(text, None, "invalid_request_error"), text)
-
-
-def _xai_overflow(size: Size, dialect: DialectName) -> Refusal:
-    text = f"This model's maximum prompt length is {size.window} but the request contains {size.input} tokens."
-    return _refusal({"code": "invalid-argument", "error": text}, text)
-
-
-def _openrouter_overflow(size: Size, dialect: DialectName) -> Refusal:
-    parts = [(size.input - size.tools, "of text input"), (size.tools, "of tool input"), (size.output, "in the output")]
-    told = ", ".join(f"{count} {what}" for count, what in parts if count)
-    text = (
-        f"This endpoint's maximum context length is {size.window} tokens. However, you requested about {size.total} "
-        f"tokens ({told}). Please reduce the length of either one, or use the context-compression plugin to compress "
-        "your prompt automatically."
-    )
-    if dialect == "messages":
-        return _refusal({"type": "error", "error": {"type": "invalid_request_error", "message": text}}, text)
-    return _refusal({"error": {"message": text, "code": 400}}, text)
-
-
-def _groq_overflow(size: Size, dialect: DialectName) -> Refusal:
-    text = "Please reduce the length of the messages or completion."
-    return _refusal(_openai_error(text, "messages", "context_length_exceeded"), text)
-
-
-def _mistral_overflow(size: Size, dialect: DialectName) -> Refusal:
-    text = (
-        f"Prompt contains {size.input} tokens and 0 draft tokens, too large for model with {size.window} maximum "
-        "context length"
-    )
-    body: JsonObject = {"object": "error", "message": text, "type": "invalid_request_invalid_args", "param": None}
-    return _refusal(body | {"code": "3051", "raw_status_code": 400}, text)
-
-
-def _deepseek_overflow(size: Size, dialect: DialectName) -> Refusal:
-    text = _requested(size)
-    return _refusal(_openai_error(text, None, "invalid_request_error"), text)
-
-
-def _ollama_overflow(size: Size, dialect: DialectName) -> Refusal:
-    if dialect == "messages":
-        text = (
-            "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust "
-            "the context length in settings, or use a model with a longer context length"
-        )
-        return _refusal({"type": "error", "error": {"type": "invalid_request_error", "message": text}}, text)
-    text = f"prompt too long; exceeded max context length by {size.input - size.window} tokens"
-    return _refusal({"error": text}, text)
-
-
-def _llamacpp_overflow(size: Size, dialect: DialectName) -> Refusal:
-    text = f"request ({size.input} tokens) exceeds the available context size ({size.window} tokens), try increasing it"
-    error: JsonObject = {"code": 400, "message": text, "type": "exceed_context_size_error"}
-    return _refusal({"error": error | {"n_prompt_tokens": size.input, "n_ctx": size.window}}, text)
-
-
-def _vllm_overflow(size: Size, dialect: DialectName) -> Refusal:
-    if dialect == "responses":
-        text = f"The engine prompt length {size.input} exceeds the max_model_len {size.window}. Please reduce prompt."
-        return _refusal({"message": text, "type": "invalid_request_error", "param": "input", "code": 400}, text)
-    # vLLM stops counting as soon as the limit is passed: the number is a floor, not the prompt's size.
-    least = min(size.input, max(size.window - size.output, 0) + 1)
-    text = (
-        f"This model's maximum context length is {size.window} tokens. However, you requested {size.output} output "
-        f"tokens and your prompt contains at least {least} input tokens, for a total of at least "
-        f"{least + size.output} tokens. Please reduce the length of the input prompt or the number of requested output "
-        f"tokens. (parameter=input_tokens, value={least})"
-    )
-    error: JsonObject = {"message": text, "type": "BadRequestError", "param": "input_tokens", "code": 400}
-    if dialect == "messages":
-        return _refusal({"type": "error", "error": {"type": "BadRequestError", "message": text}}, text)
-    return _refusal({"error": error}, text)
-
-
-_OPENAI_NO_KEY = _openai_error(
-    "You didn't provide an API key. Send it in an Authorization header as a Bearer token.", None, None
-)
-_OPENAI_BAD_KEY = _openai_error("Incorrect API key provided.", None, "invalid_api_key")
 _PLAIN_ROLES = frozenset({"system", "user", "assistant", "tool"})
-
-
-def _anthropic_auth(message: str) -> JsonObject:
-    return {"type": "error", "error": {"type": "authentication_error", "message": message}}
-
-
-def _xai_auth(message: str) -> JsonObject:
-    return {"code": "Client specified an invalid argument", "error": message}
-
 
 PROFILES: dict[str, Profile] = {
     row.name: row
@@ -198,32 +92,66 @@ PROFILES: dict[str, Profile] = {
         Profile(
             "openai",
             "openai",
-            _openai_overflow,
-            _OPENAI_NO_KEY,
-            _OPENAI_BAD_KEY,
+            openai_overflow,
+            OPENAI_NO_KEY,
+            OPENAI_BAD_KEY,
             strict_fields=True,
             pairs_reasoning=True,
+            compact_path="served",
+            trigger="served",
+            in_band="served",
+        ),
+        Profile(
+            "codex",
+            "openai",
+            openai_overflow,
+            {"detail": "Unauthorized"},
+            {"detail": "Unauthorized"},
+            strict_fields=True,
+            pairs_reasoning=True,
+            compact_path="404-json",
+            trigger="served",
+            item_aliases=frozenset({"compaction_summary", "context_compaction"}),
+            unstored_streams=True,
+            prefixes=("/backend-api/codex", ""),
+            serves=frozenset({"/responses", "/responses/compact", "/models"}),
+            not_found={"detail": "Not Found"},
+        ),
+        Profile(
+            "azure",
+            "openai",
+            azure_overflow,
+            AZURE_BAD_KEY,
+            AZURE_BAD_KEY,
+            strict_fields=True,
+            pairs_reasoning=True,
+            compact_path="served",
+            in_band="served",
+            prefixes=("/openai/v1",),
+            not_found={"error": {"code": "404", "message": "Resource not found"}},
         ),
         Profile(
             "anthropic",
             "anthropic",
-            _anthropic_overflow,
-            _anthropic_auth("x-api-key header is required"),
-            _anthropic_auth("invalid x-api-key"),
+            anthropic_overflow,
+            anthropic_auth("x-api-key header is required"),
+            anthropic_auth("invalid x-api-key"),
             strict_fields=True,
         ),
         Profile(
             "xai",
             "xai",
-            _xai_overflow,
-            _xai_auth("No API key was given."),
-            _xai_auth("Incorrect API key provided. You can obtain an API key from https://console.x.ai."),
+            xai_overflow,
+            xai_auth("No API key was given."),
+            xai_auth("Incorrect API key provided. You can obtain an API key from https://console.x.ai."),
             auth_status=400,
+            compact_path="served",
+            one_item_replaces_all=True,
         ),
         Profile(
             "openrouter",
             "openrouter",
-            _openrouter_overflow,
+            openrouter_overflow,
             {"error": {"message": "No auth credentials found", "code": 401}},
             {"error": {"message": "User not found.", "code": 401}},
             counts_output=True,
@@ -232,16 +160,16 @@ PROFILES: dict[str, Profile] = {
         Profile(
             "groq",
             "openai",
-            _groq_overflow,
-            _openai_error("Invalid API Key", None, "invalid_api_key"),
-            _openai_error("Invalid API Key", None, "invalid_api_key"),
+            groq_overflow,
+            openai_error("Invalid API Key", None, "invalid_api_key"),
+            openai_error("Invalid API Key", None, "invalid_api_key"),
             strict_fields=True,
             counts_output=True,
         ),
         Profile(
             "mistral",
             "mistral",
-            _mistral_overflow,
+            mistral_overflow,
             {"message": "Unauthorized"},
             {"message": "Unauthorized"},
             strict_fields=True,
@@ -251,22 +179,30 @@ PROFILES: dict[str, Profile] = {
         Profile(
             "deepseek",
             "openai",
-            _deepseek_overflow,
-            _openai_error(
+            deepseek_overflow,
+            openai_error(
                 "Authentication Fails (auth header required)", None, "invalid_request_error", "authentication_error"
             ),
-            _openai_error("Authentication Fails (no such user)", None, "invalid_request_error", "authentication_error"),
+            openai_error("Authentication Fails (no such user)", None, "invalid_request_error", "authentication_error"),
             counts_output=True,
             roles=_PLAIN_ROLES,
             reasoning_field="reasoning_content",
+            trigger="ignored",
         ),
         Profile(
-            "ollama", "openai", _ollama_overflow, {}, {"error": "unauthorized"}, needs_key=False, silent_truncation=True
+            "ollama",
+            "openai",
+            ollama_overflow,
+            {},
+            {"error": "unauthorized"},
+            needs_key=False,
+            silent_truncation=True,
+            compact_path="served",
         ),
         Profile(
             "llamacpp",
             "llamacpp",
-            _llamacpp_overflow,
+            llamacpp_overflow,
             {},
             {"error": {"code": 401, "message": "Invalid API Key", "type": "authentication_error"}},
             needs_key=False,
@@ -277,12 +213,13 @@ PROFILES: dict[str, Profile] = {
         Profile(
             "vllm",
             "vllm",
-            _vllm_overflow,
+            vllm_overflow,
             {},
             {"error": "Unauthorized"},
             needs_key=False,
             counts_output=True,
             reasoning_field="reasoning_content",
+            compact_path="404-json",
         ),
     )
 }
@@ -329,7 +266,7 @@ def error_body(profile: Profile, dialect: DialectName, refusal: Refusal, request
         case "llamacpp":
             return {"error": {"code": status, "message": message, "type": kind}}
         case _:
-            return _openai_error(message, refusal.param, refusal.code, kind)
+            return openai_error(message, refusal.param, refusal.code, kind)
 
 
 _OPENAI_TYPES = {401: "invalid_request_error", 429: "rate_limit_exceeded", 404: "invalid_request_error"}

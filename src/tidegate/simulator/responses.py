@@ -12,7 +12,7 @@ from tidegate.simulator.chat import CREATED
 from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, objects, text_of
 from tidegate.simulator.stream import Frame, deltas
 from tidegate.simulator.turn import Call, Reply, Tool, Turn, Usage
-from tidegate.simulator.world import Desk
+from tidegate.simulator.world import Desk, Kept
 
 _SYSTEM = ("system", "developer")
 
@@ -96,7 +96,7 @@ def answer(turn: Turn, reply: Reply, usage: Usage, desk: Desk) -> JsonObject:
         "user": None,
     }
     if whole["store"]:
-        desk.world.responses.put(whole["id"], turn.items + output)
+        desk.world.responses.put(whole["id"], Kept(turn.items + output, desk.org, whole))
         for item in output:
             desk.world.stored_items.put(item["id"], item)
     return whole

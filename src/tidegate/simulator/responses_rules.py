@@ -246,10 +246,10 @@ def _previous(body: JsonObject, desk: Desk) -> list[JsonObject]:
     if id_ is None:
         return []
     stored = desk.world.responses.get(str(id_))
-    if stored is None:
+    if stored is None or stored.org != desk.org:
         text = f"Previous response with id '{id_}' not found."
         refuse(text, rule="previous-response", param="previous_response_id", code="previous_response_not_found")
-    return list(stored)
+    return list(stored.items)
 
 
 def _resolved(item: JsonObject, desk: Desk) -> JsonObject:

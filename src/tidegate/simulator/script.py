@@ -30,6 +30,7 @@ Do: TypeAlias = Literal[
     "null_artifact",  # a compaction that failed and says so (`content: null`)
     "bad_artifact",  # a compaction whose seal or signature is false
     "two_artifacts",  # two compactions where one was due
+    "extra_item",  # a compaction with an assistant message beside it (Responses)
     "unavailable",  # the provider's own "no compaction just now"
     "overflow",  # the profile's overflow refusal, whatever the size
     "error",  # `status`, `body`, `headers`; or inside the stream after `after` events
@@ -40,7 +41,7 @@ Do: TypeAlias = Literal[
     "hang",  # nothing for `seconds`, then the connection closes
 ]
 DOINGS: tuple[str, ...] = get_args(Do)
-PATHS = ("any", "chat", "responses", "messages", "count")
+PATHS = ("any", "chat", "responses", "messages", "compact", "count")
 ASKERS = ("any", "main", "summary", "compaction")
 
 
@@ -53,7 +54,8 @@ class Step:
 
     do: Do
     path: str = "any"
-    """Which API: `chat`, `responses`, `messages`, `count` (the counting endpoints) or `any` of the first three."""
+    """Which API: `chat`, `responses`, `messages`, `compact` (`/responses/compact`), `count` (the counting endpoints) or
+    `any` but the last."""
     on: str = "any"
     """`summary` calls, `compaction` calls (the provider's own), `main` requests, or `any`."""
     times: int = 1

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from tidegate.simulator.compaction_settings import ResponsesCompaction
+from tidegate.simulator.context_settings import ContextManagement
 from tidegate.simulator.profiles import PROFILE_NAMES
 from tidegate.simulator.script import Step
 
@@ -62,6 +64,8 @@ class SimulatorSettings:
     """Anthropic thinking comes as `redacted_thinking`."""
     preserved_thinking: bool | None = None
     """Whether signatures bind thinking to all that came before it; None: by the model's name."""
+    context: ContextManagement = ContextManagement()
+    """Anthropic's compaction and context editing."""
     prompt_cache: bool = False
     """Report the part of the input that an earlier request began with as cached."""
     strict_fields: bool | None = None
@@ -71,7 +75,10 @@ class SimulatorSettings:
     keys: frozenset[str] = frozenset()
     """Keys that are let in; empty: every key is."""
     orgs: Mapping[str, str] = field(default_factory=dict)
-    """Organisation of a key: what one seals no other can read. Keys that aren't named share one."""
+    """Organisation of a key, or `organisation/project`: what one seals no other can read. Keys that aren't named
+    share one."""
+    responses_compaction: ResponsesCompaction = field(default_factory=ResponsesCompaction)
+    """How `/responses/compact`, triggers and `context_management` behave."""
     max_body: int = 64 * 1024 * 1024
     """Bytes of a request body, decompressed, above which it is refused with 413."""
     keep_requests: int = 5000

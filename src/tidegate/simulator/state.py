@@ -52,6 +52,8 @@ class Record:
     refusal: str = ""
     """Name of the rule that a refusal rests on: `window`, `auth`, or a broken rule's."""
     violation: Violation | None = None
+    org: str = ""
+    """Organisation (and project) of its key, where `orgs` names one."""
     facts: tuple[str, ...] = ()
     """`FACT-nn` markers in the context that the model got; of answered requests only."""
     step: str = ""
@@ -73,6 +75,15 @@ class Record:
         """The request body as JSON."""
         value: JsonObject = decode(self.body)
         return value
+
+    def window(self) -> list[JsonObject]:
+        """The items that the model got: stored ones first, compaction items replaced by what they stand for."""
+        if self.effective:
+            items: list[JsonObject] = decode(self.effective)
+            return items
+        body = self.json()
+        given = body.get("messages", body.get("input"))
+        return given if isinstance(given, list) else [{"role": "user", "content": given}]
 
 
 class SimulatorState:
@@ -126,12 +137,12 @@ class SimulatorState:
     def counters(self) -> JsonObject:
         """Numbers of everything, and tokens of what was answered."""
         records = self.records
-        main, summaries = self.main(), self.summaries()
+        main, summaries, compactions = self.main(), self.summaries(), self.compactions()
         return {
             "requests": self._count,
             "main": len(main),
             "summaries": len(summaries),
-            "compactions": len(self.compactions()),
+            "compactions": len(compactions),
             "overflows": sum(entry.outcome == "overflow" for entry in records),
             "refused": sum(entry.outcome == "refused" for entry in records),
             "faulted": sum(entry.outcome == "faulted" for entry in records),
@@ -142,6 +153,8 @@ class SimulatorState:
             "main_output_tokens": sum(entry.output_tokens for entry in main),
             "summary_input_tokens": sum(entry.input_tokens for entry in summaries),
             "summary_output_tokens": sum(entry.output_tokens for entry in summaries),
+            "compaction_input_tokens": sum(entry.input_tokens for entry in compactions),
+            "compaction_output_tokens": sum(entry.output_tokens for entry in compactions),
             "script_left": len(self.script),
         }
 

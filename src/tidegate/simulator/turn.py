@@ -53,6 +53,12 @@ class Turn:
     cached_tokens: int = 0
     truncate: bool = False
     """The request agrees to lose its beginning (`truncation: auto`)."""
+    history: list[JsonObject] = field(default_factory=list, repr=False)
+    """Responses: the conversation as it is stored, before compaction items took the place of what they stand for."""
+    compaction: Literal["", "unary", "trigger"] = ""
+    """Responses: whether it asks for a compaction and nothing else, and in which way."""
+    threshold: int | None = None
+    """Responses: real tokens from which the answer brings a compaction with it."""
     notes: list[JsonObject] = field(default_factory=list)
     """What the provider did to the input (Anthropic's `input_transformations`)."""
 
@@ -67,6 +73,18 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction on Responses made: the payload to seal, as so many items."""
+
+    payload: JsonObject = field(repr=False)
+    first: bool = False
+    """It stands before the words of the answer."""
+    copies: int = 1
+    garbled: bool = False
+    """What is handed out can't be read back."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """What the model says."""
 
@@ -74,6 +92,7 @@ class Reply:
     calls: tuple[Call, ...] = ()
     thinking: str = ""
     finish: Finish = "stop"
+    compacted: Compacted | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from tidegate.simulator.context_settings import Habits
 from tidegate.simulator.jsontext import JsonObject
 from tidegate.simulator.minting import Mint
 from tidegate.simulator.profiles import Profile
@@ -37,9 +38,22 @@ class Recent(Generic[T]):
         """The entry, None where there is none or it was let go."""
         return self._entries.get(key)
 
+    def drop(self, key: str) -> None:
+        """Lets go of an entry."""
+        self._entries.pop(key, None)
+
     def clear(self) -> None:
         """Forgets everything."""
         self._entries.clear()
+
+
+@dataclass(slots=True)
+class Kept:
+    """A stored response or conversation: its items so far, whose it is, and the object as it was handed out."""
+
+    items: list[JsonObject] = field(repr=False)
+    org: str
+    whole: JsonObject = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -48,8 +62,9 @@ class World:
 
     settings: SimulatorSettings
     mint: Mint
-    responses: Recent[list[JsonObject]] = field(default_factory=lambda: Recent(2000))
-    """Stored responses: id to the effective items up to and including their output."""
+    responses: Recent[Kept] = field(default_factory=lambda: Recent(2000))
+    """Stored responses: id to the items up to and including their output."""
+    conversations: Recent[Kept] = field(default_factory=lambda: Recent(2000))
     stored_items: Recent[JsonObject] = field(default_factory=Recent)
     """Stored output items by their id."""
     partners: Recent[str] = field(default_factory=Recent)
@@ -61,7 +76,8 @@ class World:
 
     def clear(self) -> None:
         """Forgets everything but what its seed makes."""
-        for kept in (self.responses, self.stored_items, self.partners, self.thinking, self.prefixes):
+        stored = (self.responses, self.conversations, self.stored_items)
+        for kept in (*stored, self.partners, self.thinking, self.prefixes):
             kept.clear()
 
 
@@ -73,8 +89,14 @@ class Desk:
     profile: Profile
     org: str = ""
     """The caller's organisation."""
+    key: str = field(default="", repr=False)
     betas: frozenset[str] = frozenset()
     """Betas that the request asks for and this provider serves."""
+
+    @property
+    def habits(self) -> Habits:
+        """What this provider does about context on the Messages API."""
+        return self.world.settings.context.habits(self.profile.name)
 
     @property
     def strict(self) -> bool:
