@@ -118,42 +118,36 @@ class Seam(msgspec.Struct, frozen=True, eq=False):
         """With the user's newest words: nothing crosses the cut, so what belongs to them lies before it too."""
         return msgspec.structs.replace(self, newest=newest, words=newest_words(facts[: self.at]))
 
+    def longer(self, new: Sequence[Facts]) -> Seam | None:
+        """The seam of a longer history, by its new items alone; None where one of them names something from before the
+        cut, so that all must be looked at."""
+        if not self.tied:
+            for item in new:
+                if item.mentions or not self.called.isdisjoint(item.results):
+                    return None
+                if self.named and (item.ids or item.calls or item.results):
+                    return None
+        speaks = self.speaks
+        if speaks < 0 <= (place := _speaks(new)):
+            speaks = self.seen + place
+        return msgspec.structs.replace(self, seen=self.seen + len(new), speaks=speaks)
 
-def seam(facts: Sequence[Facts], at: int, known: Seam | None = None) -> Seam:
-    """The seam before position `at` (from 1 to n-1), of which a history that begins alike is `known`: then only the
-    new items are looked at, unless one of them names something from before the cut."""
-    n = len(facts)
-    if known is not None:
-        new = facts[known.seen :]
-        if known.tied or not any(
-            item.mentions or (known.named and _bears(item)) or _meets(item, known.called) for item in new
-        ):
-            speaks = _speaks(facts, known.seen) if known.speaks < 0 else known.speaks
-            return msgspec.structs.replace(known, seen=n, speaks=speaks)
-    before = facts[:at]
+
+def seam(facts: Sequence[Facts], at: int) -> Seam:
+    """The seam before position `at` (from 1 to n-1)."""
+    before, speaks = facts[:at], _speaks(facts[at:])
     return Seam(
         at,
-        n,
+        len(facts),
         tied=any(earlier < at <= later for earlier, later in _ties(facts, _pairs(facts))),
         called=frozenset(name for item in before for name in item.calls),
         named=any(item.mentions for item in before),
-        speaks=_speaks(facts, at),
-        made=known.made if known else None,
-        made_bytes=known.made_bytes if known else 0,
+        speaks=at + speaks if speaks >= 0 else -1,
     )
 
 
-def _meets(item: Facts, names: frozenset[str]) -> bool:
-    return not names.isdisjoint(item.results)
-
-
-def _bears(item: Facts) -> bool:
-    return bool(item.ids or item.calls or item.results)
-
-
-def _speaks(facts: Sequence[Facts], start: int) -> int:
-    for i in range(start, len(facts)):
-        item = facts[i]
+def _speaks(facts: Sequence[Facts]) -> int:
+    for i, item in enumerate(facts):
         if item.role == "user" or (item.role == "assistant" and item.kind == "message" and not item.calls):
             return i
     return -1

@@ -67,28 +67,29 @@ class Links(Sequence[bytes]):
 class Prefixes(Mapping[int, bytes]):
     """Every length from 1 to n with its link."""
 
-    __slots__ = ("_links",)
+    __slots__ = ("_joined",)
 
-    def __init__(self, links: Links) -> None:
-        self._links = links
+    def __init__(self, joined: bytes) -> None:
+        self._joined = joined
 
     def __getitem__(self, length: int) -> bytes:
         """The link of the first `length` items."""
-        if not 1 <= length < len(self._links):
+        end = (length + 1) * LINK_BYTES
+        if length < 1 or end > len(self._joined):
             raise KeyError(length)
-        return self._links[length]
+        return self._joined[end - LINK_BYTES : end]
 
     def __contains__(self, length: object) -> bool:
         """Whether the history has as many items."""
-        return isinstance(length, int) and 1 <= length < len(self._links)
+        return isinstance(length, int) and 1 <= length <= len(self)
 
     def __iter__(self) -> Iterator[int]:
         """The lengths."""
-        return iter(range(1, len(self._links)))
+        return iter(range(1, len(self) + 1))
 
     def __len__(self) -> int:
         """How many items the history has."""
-        return len(self._links) - 1
+        return len(self._joined) // LINK_BYTES - 1
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -127,7 +128,7 @@ class Chain(msgspec.Struct, frozen=True):
 
     def prefixes(self) -> Mapping[int, bytes]:
         """Every length from 1 to n with its link."""
-        return Prefixes(self.links)
+        return Prefixes(self.joined)
 
     def cut(self, length: int) -> Chain:
         """The chain of the first `length` items."""

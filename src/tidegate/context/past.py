@@ -9,6 +9,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
+import msgspec
+
 from tidegate.context.cut import Seam, seam
 from tidegate.context.fingerprint import Chain, Hasher
 from tidegate.context.ledger import Entry
@@ -120,11 +122,17 @@ class Past:
 
     def seam(self, at: int) -> Seam:
         """What is known of cutting before the item at `at`, from 1 to n-1."""
-        known = self._seams.get(at)
-        if known is None or known.seen < len(self.entries):
-            known = seam(self.facts, at, known)
-            self.remember(known)
-        return known
+        known, length = self._seams.get(at), len(self.entries)
+        if known is not None and known.seen == length:
+            return known
+        longer = known.longer([entry.facts for entry in self.entries[known.seen :]]) if known else None
+        if longer is None:
+            longer = seam(self.facts, at)
+            if known is not None:
+                # What was made of the items before the cut is none the worse for new ones after it.
+                longer = msgspec.structs.replace(longer, made=known.made, made_bytes=known.made_bytes)
+        self.remember(longer)
+        return longer
 
     def remember(self, known: Seam) -> None:
         """Keeps what was found out of a seam."""

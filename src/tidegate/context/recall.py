@@ -74,8 +74,10 @@ class _Mark(msgspec.Struct, frozen=True, gc=False):
     offset: int
     digest: bytes
     """Keyed hash of the body up to `offset`: it alone decides."""
+    near: int
+    """`SAMPLE` bytes before `offset`."""
     sample: int
-    """Of the bytes right before `offset`: unequal ones say no, at no cost."""
+    """Of the bytes from `near` to `offset`: unequal ones say no, at no cost."""
 
 
 class Note:
@@ -368,33 +370,34 @@ def _levels(size: int) -> int:
 
 def _likely(marks: tuple[_Mark, ...], raw: bytes) -> int:
     """The last mark that the body seems to have, -1 for none."""
+    last = marks[-1]
+    if last.offset <= (size := len(raw)) and hash(raw[last.near : last.offset]) == last.sample:
+        return len(marks) - 1
     first = marks[0]
-    if first.offset > len(raw) or hash(raw[max(0, first.offset - SAMPLE) : first.offset]) != first.sample:
+    if first.offset > size or hash(raw[first.near : first.offset]) != first.sample:
         return -1
-    for place in range(len(marks) - 1, -1, -1):
+    for place in range(len(marks) - 2, 0, -1):
         mark = marks[place]
-        if mark.offset <= len(raw) and hash(raw[max(0, mark.offset - SAMPLE) : mark.offset]) == mark.sample:
+        if mark.offset <= size and hash(raw[mark.near : mark.offset]) == mark.sample:
             return place
-    return -1
+    return 0 if len(marks) > 1 else -1
 
 
 def _marks(running: blake3, raw: bytes, done: int, ends: array[int], known: int) -> tuple[_Mark, ...]:
     """Marks after the newest items and, ever fewer, after those before them, but none of the first `known`. `running`
     has hashed `done` bytes."""
     marks, view, total = [], memoryview(raw), len(ends)
-    for back in reversed(_BACK if total - known > FINE else _NEAR):
-        count = total - back
-        if count <= known:
-            continue
+    first = max(known + 1, total - FINE + 1)
+    far = [total - back for back in _FAR if total - back > known] if first > known + 1 else []
+    for count in (*far, *range(first, total + 1)):
         offset = ends[count - 1]
         running.update(view[done:offset])
-        done = offset
-        marks.append(_Mark(count, offset, running.digest(), hash(raw[max(0, offset - SAMPLE) : offset])))
+        done, near = offset, max(0, offset - SAMPLE)
+        marks.append(_Mark(count, offset, running.digest(), near, hash(raw[near:offset])))
     return tuple(marks)
 
 
-_NEAR: Final = tuple(range(FINE))
-_BACK: Final = (*_NEAR, *(FINE << n for n in range(24)))
+_FAR: Final = tuple(reversed([FINE << n for n in range(24)]))
 
 
 def _thinned(marks: tuple[_Mark, ...]) -> tuple[_Mark, ...]:

@@ -34,6 +34,8 @@ class Sizing(msgspec.Struct, frozen=True, eq=False):
     observed: float = 1.0
     """Real tokens per estimated token, as far as a refusal of this request has shown; at least 1."""
     sizes: list[tuple[View, Measured]] = msgspec.field(default_factory=list)
+    shown: list[Budget] = msgspec.field(default_factory=list)
+    """The limits that the diagnostics told: the decision before sending is made by the same ones."""
 
     def __repr__(self) -> str:
         """What may be shown of it: no words."""
@@ -99,7 +101,7 @@ class Sizing(msgspec.Struct, frozen=True, eq=False):
         """Why no compaction is due before sending, empty where one is."""
         if not self.kit.policy.enabled:
             return "disabled"
-        threshold = self.limits().threshold
+        threshold = (self.shown[-1] if self.shown else self.limits()).threshold
         if threshold is None:
             return "unknown_window"
         return "below_threshold" if self.measured(view).tokens < threshold else ""
@@ -107,6 +109,7 @@ class Sizing(msgspec.Struct, frozen=True, eq=False):
     def figures(self, view: View) -> dict[str, int | None]:
         """The line of diagnostics for a measured view."""
         size, limits = self.measured(view), self.limits()
+        self.shown.append(limits)
         return {
             "tokens": size.tokens,
             "estimate": size.local,

@@ -98,7 +98,9 @@ def _summarization_agent(conversation: Conversation, _headers: Mapping[str, str]
         return False
     # "… context summarization agent", "… assistant"
     phrase = b"context summarization a"
-    return phrase in conversation.system or any(phrase in conversation.item_raw(n) for n in range(conversation.lead))
+    if conversation.system_key and phrase in conversation.system:
+        return True
+    return conversation.lead > 0 and any(phrase in conversation.item_raw(n) for n in range(conversation.lead))
 
 
 _codex_words = _last_words_open(b"You are performing a CONTEXT CHECKPOINT COMPACTION")
