@@ -192,6 +192,8 @@ def test_a_tool_round_does_not_part_a_summary_from_the_next_message(items: list[
     assert barred_cuts(past, target_of("chat", 8000)) == frozenset()
     for at in barred:
         assert view_of("chat", items, at, merge_user=True) is None
+    for at in {*range(1, len(items))} - barred:
+        assert (view_of("chat", items, at, merge_user=True) is None) == (view_of("chat", items, at) is None)
 
 
 # -- thinking that is bound to its past ------------------------------------------------------------------------------
