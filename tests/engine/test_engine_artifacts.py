@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from engine_world import Exchange, Gateway, Summarizer, breaks, target_of
 from histories import SENTINEL, Json, Talk, examples, lawful
@@ -36,7 +37,7 @@ def stale(number: int, name: str = "rs_1", *, in_stream: bool = False) -> Head:
     head = refused(
         number, 400, f"The encrypted content for item {name} could not be verified.", code="invalid_encrypted_content"
     )
-    return replace(head, status=200, in_stream=True) if in_stream else head
+    return msgspec.structs.replace(head, status=200, in_stream=True) if in_stream else head
 
 
 def start(*items: Json) -> Playbook:

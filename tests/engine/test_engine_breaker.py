@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import msgspec
 import pytest
 from playbook import Playbook, ok, overflow
 from stage import body, history, kit, request, target
@@ -41,7 +40,7 @@ def test_it_forgets_the_oldest():
 
 
 def told(raw, tools, *, at: float, window: int | None = 8000) -> Playbook:
-    return Playbook(exchange(replace(request(raw, to=target(window)), now=at), tools)).reply(Found())
+    return Playbook(exchange(msgspec.structs.replace(request(raw, to=target(window)), now=at), tools)).reply(Found())
 
 
 @pytest.mark.parametrize(("later", "tries"), [(1, False), (29, False), (31, True)])

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
+import msgspec
+
 from tidegate.wire.conversation import DialectName
 
 ArtifactKind: TypeAlias = Literal["text", "opaque"]
@@ -62,8 +64,7 @@ class Checkpoint:
         return self.chain[:8].hex()
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """Input tokens a provider reported for a view: the first `length` items, replaced as `checkpoint` says."""
 
     bucket: bytes
@@ -78,8 +79,7 @@ class Report:
     """Cache reads and writes included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What a store knows of a history: the checkpoints that match it, longest first, and reports of its prefixes."""
 
     checkpoints: tuple[Checkpoint, ...] = ()

@@ -6,67 +6,72 @@ A driver may throw the named error into the exchange instead of a result. Nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
 
 from tidegate.compactors.strategy import Call, Reply, Summary
 from tidegate.engine.checkpoint import Checkpoint, Report
 from tidegate.wire.conversation import FinishReason, JsonValue, Usage
+from tidegate.wire.discreet import Discreet
 
 Work: TypeAlias = Generator[Call, Reply, Summary]
 
 
-@dataclass(frozen=True, slots=True)
-class Find:
+class Find(Discreet, frozen=True):
     """Look a history up. Result: `Found`. Error: `StoreError`."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"chains"})
 
     tenant: bytes
     bucket: bytes
-    chains: Mapping[int, bytes] = field(repr=False)
+    chains: Mapping[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(msgspec.Struct, frozen=True):
     """Keep a checkpoint or a report. Result: None. Error: `StoreError`."""
 
     tenant: bytes
     record: Checkpoint | Report
 
 
-@dataclass(frozen=True, slots=True)
-class Compact:
+class Compact(Discreet, frozen=True):
     """Run a strategy's calls, once for all requests that wait for the same `key`. Result: `Summary`.
 
     Error: `CompactionFailed`. `work()` makes a fresh generator that yields `Call`s, is sent `Reply`s and returns the
     summary; a driver that joins a running flight never calls it.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"work"})
+
     key: bytes
     strategy: str
-    work: Callable[[], Work] = field(repr=False)
+    work: Callable[[], Work]
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Discreet, frozen=True):
     """Send the request upstream, with `body` in place of the client's, or as it came where `body` is None.
 
     Result: `Head`. Error: `UpstreamError` where no answer could be had.
     """
 
-    body: bytes | None = field(repr=False)
-    add_headers: Mapping[str, str] = field(default_factory=dict)
+    hidden: ClassVar[frozenset[str]] = frozenset({"body"})
+
+    body: bytes | None
+    add_headers: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Discreet, frozen=True):
     """The beginning of an answer: everything up to the first content, or the whole of a refusal. Still undelivered."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"refusal"})
 
     number: int
     """Which send of this exchange it answers, from 0: what `Deliver` names."""
     status: int
     headers: Mapping[str, str]
     """Of a refusal; names in lower case."""
-    refusal: bytes | None = field(default=None, repr=False)
+    refusal: bytes | None = None
     """Body of a refusal: an error status, an error event before any content, or an error object in a 200 body."""
     in_stream: bool = False
     """The refusal came as an event of a stream that had begun with 200."""
@@ -77,8 +82,7 @@ Action: TypeAlias = Literal["relayed", "replayed", "compacted", "recovered", "un
 after the provider refused it, and answered then; refused by the provider for its size and not saved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What the client is told in the `x-tidegate-*` headers. Tokens are calibrated estimates."""
 
     action: Action = "relayed"
@@ -92,16 +96,14 @@ class Outcome:
     summary_calls: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True):
     """Give the client that answer, byte for byte, and close all others. Result: `Finish`."""
 
     number: int
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: Outcome = Outcome()
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """How the delivered answer ended."""
 
     usage: Usage | None = None
@@ -110,8 +112,7 @@ class Finish:
     """False where the stream was cut or the client left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(msgspec.Struct, frozen=True):
     """Something worth telling: a line in the diagnostics, the headers, a listener. Holds numbers and names, never words
     of the conversation. Result: None."""
 
@@ -128,7 +129,7 @@ class Notify:
         "window_full",
         "fault",
     ]
-    detail: Mapping[str, JsonValue] = field(default_factory=dict)
+    detail: Mapping[str, JsonValue] = {}
 
 
 class UpstreamError(Exception):

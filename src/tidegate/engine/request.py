@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tidegate.compactors.summary import Options, default_options
 from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
@@ -51,8 +53,7 @@ class Target:
     """When the server itself told the window, seconds since the epoch; 0 where a table says it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One request of a client. `conversation.raw` is what goes upstream if nothing has to change."""
 
     id: str

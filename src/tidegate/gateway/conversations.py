@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 from tidegate.config import Settings
 from tidegate.drive.aio import Driver, Pace
@@ -33,17 +34,19 @@ from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
 from tidegate.upstream.pool import Pool
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
+from tidegate.wire.discreet import Discreet
 from tidegate.wire.own_compaction import own_compaction
 
 steps = logging.getLogger("tidegate.steps")
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Discreet, frozen=True):
     """A request's body, read as far as it can be."""
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"body", "conversation"})
+
     choice: Choice
-    body: bytes = field(repr=False)
+    body: bytes
     """As it goes upstream if nothing changes."""
     conversation: Conversation | None = None
     reason: str = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tidegate.gateway.arrival import Arrival
 from tidegate.gateway.credentials import identity, with_key
@@ -18,22 +18,24 @@ from tidegate.gateway.targets import Targets
 from tidegate.providers import Provider
 from tidegate.upstream.http import Headers, header_lines
 from tidegate.wire.conversation import DialectName
+from tidegate.wire.discreet import Discreet
 
 KEPT = 1024
 """Heads remembered: of about as many clients, some KB each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Discreet, frozen=True):
     """Where a request goes, under which headers, in whose name."""
 
-    url: str = field(repr=False)
+    hidden: ClassVar[frozenset[str]] = frozenset({"url", "headers", "lines", "secret"})
+
+    url: str
     root: str
-    headers: Headers = field(repr=False)
+    headers: Headers
     """As they go upstream, credential included."""
-    lines: bytes = field(repr=False)
+    lines: bytes
     """The same, written."""
-    secret: bytes = field(repr=False)
+    secret: bytes
     """All that tells its caller from others; empty for nothing."""
 
 

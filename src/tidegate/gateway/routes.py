@@ -6,8 +6,9 @@ Knows paths only: no headers, no bodies. Called by the app for every request.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from tidegate.wire.conversation import DialectName
 
@@ -35,8 +36,7 @@ CODEX = "/backend-api/codex"
 """Where the ChatGPT site serves Codex."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """`path` is as it came, less what named the provider and the version."""
 
     kind: RouteKind

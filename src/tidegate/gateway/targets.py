@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+import msgspec
+
 from tidegate.config import ModelSettings, Settings
 from tidegate.engine.request import Target
 from tidegate.gateway.routes import Route
@@ -28,8 +30,7 @@ class NoProvider(LookupError):
     """No provider can serve the request; the text says what to change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """A provider and the model's name there."""
 
     provider: Provider
@@ -115,10 +116,7 @@ class Targets:
             return api_root(str(self.settings.upstream.url), versioned=provider.quirks.versioned)
         root = provider.root_for(dialect) if dialect else provider.api_root
         if not root:
-            raise NoProvider(
-                f"Provider {provider.name} has no base URL. "
-                f"Start with --upstream URL, or set providers.{provider.name}.base_url."
-            )
+            raise NoProvider(provider.without_base_url)
         return root
 
     def url(self, route: Route, provider: Provider, query: bytes) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_random
 
@@ -18,6 +18,7 @@ from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers, Request
 from tidegate.upstream.pool import Pool, Response
 from tidegate.upstream.url import join
+from tidegate.wire.discreet import Discreet
 
 REPLY_LIMIT = 16 << 20
 """Bytes of a summary call's reply."""
@@ -33,22 +34,23 @@ CALL_WAIT = wait_random(0.3, 0.9)
 """Seconds before the second."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientUpstream:
+class ClientUpstream(Discreet, frozen=True):
     """Where one client's requests go."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"url", "query", "headers", "original", "lines", "on_status"})
 
     pool: Pool
     method: str
-    url: str = field(repr=False)
+    url: str
     root: str
-    query: bytes = field(repr=False)
-    headers: Headers = field(repr=False)
+    query: bytes
+    headers: Headers
     """As they go upstream, credential included."""
-    original: bytes = field(repr=False)
+    original: bytes
     """The body as it goes upstream if nothing changes, encoded as `headers` say."""
     on_status: Callable[[int], None] = lambda status: None
     """Hears the status of every answer to the client's credential."""
-    lines: bytes | None = field(default=None, repr=False)
+    lines: bytes | None = None
     """`headers` as they are written, where that is known."""
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Response:

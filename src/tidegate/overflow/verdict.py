@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import msgspec
+
 Kind: TypeAlias = Literal[
     "overflow", "output_limit", "payload_bytes", "media_limit", "rate_limit", "quota", "auth", "filter",
     "truncated_output", "server", "stale_artifact", "unsupported", "other_4xx",
@@ -24,8 +26,7 @@ class Refusal:
     in_stream: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """What is known of the request that was refused. Tokens are estimates; None where unknown."""
 
     tokens: int | None = None

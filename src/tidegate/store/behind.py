@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, Protocol, runtime_checkable
 
 from tidegate.engine.checkpoint import Checkpoint, Found, Report, Store, StoreError
@@ -54,7 +53,7 @@ class Behind:
             return found
         newest = [report for report in reversed(mine) if chains.get(report.length) == report.chain]
         older = [report for report in found.reports if not any(is_same_view(report, new) for new in newest)]
-        return replace(found, reports=(*newest, *older)[:REPORTS_PER_BUCKET])
+        return Found(found.checkpoints, (*newest, *older)[:REPORTS_PER_BUCKET])
 
     def save(self, checkpoint: Checkpoint) -> None:
         """See `Store`: at once."""

@@ -6,12 +6,15 @@ The pools and the gateway call it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import msgspec
 
 from tidegate.engine.effects import UpstreamError
 from tidegate.upstream.proxy import Proxy
 from tidegate.upstream.url import Address
+from tidegate.wire.discreet import Discreet
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -40,23 +43,24 @@ HOP_BY_HOP = frozenset(
 _COMMON_CONNECTIONS = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Discreet, frozen=True):
     """One request to an upstream.
 
     `headers` go out as they are, so they hold no hop-by-hop names, no Host and no Content-Length: the pool
     sets those.
     """
 
+    hidden: ClassVar[frozenset[str]] = frozenset({"url", "headers", "body", "lines"})
+
     method: str
-    url: str = field(repr=False)
+    url: str
     """Absolute, http or https."""
-    headers: Headers = field(default_factory=list, repr=False)
-    body: bytes | AsyncIterable[bytes] | Iterable[bytes] | None = field(default=None, repr=False)
+    headers: Headers = msgspec.field(default_factory=list)
+    body: bytes | AsyncIterable[bytes] | Iterable[bytes] | None = None
     """All bytes, or a stream of them: asynchronous for `Pool`, a plain iterable for `SyncPool`."""
     content_length: int | None = None
     """Bytes of a streamed body where that is known; a stream of unknown length is sent chunked."""
-    lines: bytes | None = field(default=None, repr=False)
+    lines: bytes | None = None
     """`headers` as `header_lines` writes them, where that has been done already."""
 
 
@@ -151,8 +155,7 @@ def _framing(request: Request) -> bytes:
     return b"Transfer-Encoding: chunked\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Framing:
+class Framing(msgspec.Struct, frozen=True):
     """What a response's headers say of its body and of the connection after it."""
 
     length: int | None = None

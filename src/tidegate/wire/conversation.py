@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, overload
+from typing import ClassVar, Literal, TypeAlias, overload
 
 import msgspec
 
+from tidegate.wire.discreet import Discreet
 from tidegate.wire.jsontext import JsonObject as JsonObject
 from tidegate.wire.jsontext import JsonValue as JsonValue
 from tidegate.wire.jsontext import UnreadableBody as UnreadableBody
@@ -26,8 +26,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool", "other"]
 PartKind: TypeAlias = Literal["text", "thinking", "call", "result", "image", "file", "audio", "opaque", "json"]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, gc=False):
     """One piece of an item as a reader sees it: for estimating its size and for writing a transcript.
 
     `text` holds words (text, thinking, a call's arguments as JSON text, a result's words, an unknown part's
@@ -36,7 +35,7 @@ class Part:
     """
 
     kind: PartKind
-    text: str = field(default="", repr=False)
+    text: str = ""
     name: str = ""
     """Tool name of a call; file name of a file; media type of an image where there is no name."""
     id: str = ""
@@ -48,9 +47,12 @@ class Part:
     pages: int | None = None
     data_bytes: int = 0
 
+    def __repr__(self) -> str:
+        """What may be shown of it: no words."""
+        return f"Part(kind={self.kind!r}, name={self.name!r}, id={self.id!r}, data_bytes={self.data_bytes})"
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+
+class Facts(msgspec.Struct, frozen=True):
     """What the cutter and the engine need to know of an item."""
 
     kind: str
@@ -82,14 +84,17 @@ class Facts:
     """One of them asks for an hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, gc=False):
     """One message or one Responses input item, as the bytes the client sent."""
 
-    raw: bytes = field(repr=False)
+    raw: bytes
     start: int
     end: int
     """Span of `raw` in the body; both 0 for an item that was not in the body as such (a string `input`)."""
+
+    def __repr__(self) -> str:
+        """What may be shown of it: no words."""
+        return f"Item(start={self.start}, end={self.end})"
 
 
 class Items(Sequence[Item]):
@@ -303,7 +308,7 @@ class Conversation(msgspec.Struct, frozen=True, eq=False, kw_only=True):
             return None
         if not items and keep_from == count and self.lead == 0:
             raise ValueError("a request needs at least one item")
-        if count == 0 or self.items[0].end == 0:
+        if count == 0 or not isinstance(self.items, Items):
             whole = [*items, *(item.raw for item in self.items[keep_from:])]
             return *self.field_spans[self.items_key], b"[" + b",".join(whole) + b"]"
         new = b",".join(items)
@@ -394,8 +399,7 @@ class RawFields(Mapping[str, bytes]):
         return len(self._spans)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Tokens as the provider reported them; cache reads and writes are included in `input_tokens`."""
 
     input_tokens: int
@@ -409,17 +413,18 @@ FinishReason: TypeAlias = Literal[
 """`window` is an answer cut because the context window ran out (`model_context_window_exceeded`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Discreet, frozen=True):
     """A whole answer, streamed or not, read for its text: for summary calls and for tests."""
 
-    text: str = field(repr=False)
+    hidden: ClassVar[frozenset[str]] = frozenset({"text", "refusal", "error", "thinking"})
+
+    text: str
     finish: FinishReason | None
     """None where the answer ended without saying why (a cut stream)."""
     usage: Usage | None = None
     tool_calls: tuple[str, ...] = ()
     """Names of the tools it called."""
-    refusal: str = field(default="", repr=False)
-    error: bytes = field(default=b"", repr=False)
+    refusal: str = ""
+    error: bytes = b""
     """Raw JSON of an error event inside the stream, or of an error object in a 200 body."""
-    thinking: str = field(default="", repr=False)
+    thinking: str = ""
