@@ -12,11 +12,20 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from ipaddress import ip_address
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from tidegate.overflow.rules import RuleSpec
 from tidegate.overflow.told import ANY, Api, ModelFacts
@@ -38,6 +47,32 @@ Url = Annotated[str, AfterValidator(_url)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Statuses = Annotated[tuple[Annotated[int, Field(ge=100, le=599)], ...], BeforeValidator(_listed)]
+
+Compaction: TypeAlias = Literal["on-demand", "threshold"]
+"""A way in which a Claude model compacts: when asked to, or by itself once the input passes a threshold."""
+
+NATIVE: Mapping[str, DialectName] = {
+    "openai": "responses",
+    "openai-trigger": "responses",
+    "openai-inband": "responses",
+    "xai": "responses",
+    "anthropic": "messages",
+    "context-edit": "messages",
+}
+"""Strategies that are the provider's own, and the one dialect each is written in. `elide` and `summary` know all."""
+
+
+def _in_their_dialect(value: Mapping[DialectName, tuple[str, ...]]) -> Mapping[DialectName, tuple[str, ...]]:
+    for dialect, names in value.items():
+        for name in names:
+            if NATIVE.get(name, dialect) != dialect:
+                raise ValueError(f"strategy {name} belongs to the {NATIVE[name]} dialect, not to {dialect}")
+        if len(set(names)) < len(names):
+            raise ValueError(f"a strategy is given twice for the {dialect} dialect")
+    return value
+
+
+Strategies = Annotated[Mapping[DialectName, tuple[str, ...]], AfterValidator(_in_their_dialect)]
 
 
 class Data(BaseModel):
@@ -82,6 +117,19 @@ class Quirks(Data):
     """Fields Tidegate's own calls must not carry."""
 
 
+class Betas(Data):
+    """What a platform calls Anthropic's features that a request must ask for, and where it wants their names."""
+
+    on_demand: str | None = None
+    """For `compaction` in the request, and for every later request that carries its block."""
+    threshold: str | None = None
+    """For the edit `compact_20260112`."""
+    context_edit: str | None = None
+    """For the edits that clear tool calls and thinking."""
+    place: Literal["header", "body"] = "header"
+    """`anthropic-beta` with commas, or the list `anthropic_beta` in the body."""
+
+
 class Model(Data):
     """What is known of the models whose ids match. Tokens."""
 
@@ -92,6 +140,9 @@ class Model(Data):
     max_output: PositiveInt | None = None
     binds_thinking: bool = False
     """Thinking blocks are checked against the conversation before them (Anthropic's preserved thinking)."""
+    compaction: Annotated[tuple[Compaction, ...], BeforeValidator(_listed)] | None = None
+    """How the model itself compacts on this platform, for strategy `anthropic`; empty where it is known not to, None
+    where nothing is known. Anthropic's own list of models, where it can be asked, counts for more."""
 
 
 class Refusal(Data):
@@ -151,10 +202,28 @@ class Provider(Data):
     """With or without the final `/v1`; None where the user gives it."""
     base_urls: Mapping[DialectName, Url] = {}
     """Dialects served from another base URL."""
+    base_url_form: str | None = None
+    """What the base URL looks like where each customer has one of their own, for people to read."""
+    elsewhere: Mapping[str, Url] = {}
+    """The same provider's other base URLs by region or plan, to be given as `base_url`."""
+    hosts: tuple[str, ...] = ()
+    """Globs of hosts that are this provider's too, where customers have hosts of their own."""
+    through: Literal["litellm"] | None = None
+    """The package whose SDK speaks to the provider, where none of the three dialects is served at its own paths. Such a
+    provider is reached over HTTP only where a `base_url` says who serves a dialect on its behalf."""
+    notes: tuple[str, ...] = ()
+    """What differs by region, platform or plan, or could not be established, for people to read."""
     dialects: tuple[DialectName, ...] = Field(min_length=1)
     auth: Auth = Auth()
-    strategies: Mapping[DialectName, tuple[str, ...]] = {}
+    strategies: Strategies = {}
     """Compaction strategies in order of preference; `summary` where a dialect is not named."""
+    native_timeout: PositiveFloat | None = None
+    """Seconds one call of the provider's own compaction may take; None: as configured."""
+    inband: bool = False
+    """`context_management` within a Responses request is honoured: the only way where the history is the provider's."""
+    minimum_trigger: Mapping[str, PositiveInt] = {}
+    """Smallest threshold the provider accepts, tokens, by strategy."""
+    betas: Betas = Betas()
     counts_output: bool = True
     """The provider refuses a request whose input and output limit together exceed the window."""
     chosen_by_model: bool = True
@@ -182,6 +251,18 @@ class Provider(Data):
             return api_root(self.base_urls[dialect], versioned=self.quirks.versioned)
         return self.api_root
 
+    @property
+    def without_base_url(self) -> str:
+        """Why nothing can be sent where no base URL is known, and what to set."""
+        form = f" (of the form {self.base_url_form})" if self.base_url_form else ""
+        how = f"Start with --upstream URL, or set providers.{self.name}.base_url{form}."
+        if self.through is None:
+            return f"Provider {self.name} has no base URL. {how}"
+        return (
+            f"Provider {self.name} is spoken to by {self.through}'s SDK, and this gateway relays HTTP only. "
+            f"To reach it through a server that speaks one of the APIs ({', '.join(self.dialects)}): {how}"
+        )
+
     def strategies_for(self, dialect: DialectName) -> tuple[str, ...]:
         """Names of compaction strategies, best first."""
         return self.strategies.get(dialect, ("summary",))
@@ -197,6 +278,16 @@ class Provider(Data):
         if found is None:
             return ModelFacts()
         return ModelFacts(found.window, found.input_limit, found.max_output, found.binds_thinking)
+
+    def compaction_of(self, model_id: str) -> tuple[Compaction, ...] | None:
+        """How a model compacts by itself on this platform; None where the file says nothing of it."""
+        found = self._matching(model_id)
+        return found.compaction if found else None
+
+    def at(self, host: str) -> bool:
+        """Whether a host is the provider's, by any of its base URLs."""
+        urls = (self.base_url, *self.base_urls.values(), *self.elsewhere.values())
+        return any(url and host_of(url) == host for url in urls) or any(fnmatchcase(host, glob) for glob in self.hosts)
 
     def questions(self, model_id: str, base_url: str | None = None) -> tuple[Question, ...]:
         """What to ask the provider for a model's window, the surest answer first; nothing where it can't be asked.
@@ -255,6 +346,14 @@ class Provider(Data):
 
 _VERSION = re.compile(r"/v\d+(?:beta\d*|alpha\d*)?$")
 _DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d)$")
+
+
+def host_of(url: str) -> str:
+    """The host of a URL, lower-cased; empty where there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_private(url: str) -> bool:

@@ -15,7 +15,6 @@ from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -35,6 +34,7 @@ from tidegate.provider_file import (
     Refusal,
     SharedRules,
     api_root,
+    host_of,
     host_root,
     told_of,
 )
@@ -117,9 +117,12 @@ class Catalogue:
         return None
 
     def at(self, url: str) -> Provider | None:
-        """The provider whose base URL has the host of this URL."""
-        host = _host(url)
-        return next((p for p in self if host and p.base_url and _host(p.base_url) == host), None)
+        """The provider whose host, by any of its base URLs, is that of this URL. A base URL of its own counts first."""
+        host = host_of(url)
+        if not host:
+            return None
+        found = next((p for p in self if p.base_url and host_of(p.base_url) == host), None)
+        return found or next((p for p in self if p.at(host)), None)
 
     def check(self) -> None:
         """Check every rule: safe pattern, sample recognised as its own kind. Raises `ProviderError`.
@@ -203,13 +206,6 @@ def _whose(known: Catalogue, name: str | None, read: raised.Raised | None, model
         if given:
             return known.get(given) if given in known.names else None
     return (known.at(read.url) if read and read.url else None) or (known.serving(model) if model else None)
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
 
 
 def load(overlay: Path | None = None, overrides: Mapping[str, Mapping[str, Any]] | None = None) -> Catalogue:

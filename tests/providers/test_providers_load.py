@@ -12,9 +12,14 @@ from tidegate.overflow import Refusal, classify
 from tidegate.providers import Catalogue, ProviderError, load
 
 BUILT_IN = (
-    "anthropic", "chatgpt", "deepseek", "generic", "groq", "llamacpp", "mistral", "ollama", "openai", "openrouter",
-    "vllm", "xai",
+    "anthropic", "azure", "bedrock", "cerebras", "chatgpt", "cohere", "dashscope", "deepseek", "fireworks", "foundry",
+    "generic", "github-copilot", "groq", "huggingface", "litellm-proxy", "llamacpp", "lmstudio", "minimax", "mistral",
+    "moonshot", "nvidia", "ollama", "openai", "openrouter", "perplexity", "sglang", "together", "vercel",
+    "vertex-anthropic", "vllm", "xai", "zai",
 )  # fmt: skip
+
+NOWHERE = ("azure", "bedrock", "foundry", "generic", "vertex-anthropic")
+"""Those whose base URL the user gives."""
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +36,10 @@ def test_every_built_in_file_loads_and_every_sample_is_recognised(catalogue: Cat
 def test_a_file_says_where_and_how(catalogue: Catalogue, name: str) -> None:
     provider = catalogue.get(name)
     assert provider.title
-    assert all(provider.strategies_for(dialect) == ("summary",) for dialect in provider.dialects)
-    assert provider.api_root.startswith("http") or name == "generic"
+    assert bool(provider.api_root) == (name not in NOWHERE)
+    assert bool(provider.base_url_form) == (name in NOWHERE and name != "generic")
+    assert set(provider.strategies) == set(provider.dialects)
+    assert all(chain[-1] == "summary" for chain in provider.strategies.values())
     assert all(model.window or model.input_limit for model in provider.models)
 
 
@@ -246,6 +253,20 @@ def test_rules_of_a_file_are_checked_under_those_of_the_config(tmp_path: Path) -
         ({"models": [{"match": "x", "window": 0}]}, "models.0.window", "greater than 0"),
         ({"dialects": ["gemini"]}, "dialects.0", "'chat', 'responses' or 'messages'"),
         ({"base_url": "ftp://x"}, "base_url", "http:// or https://"),
+        ({"elsewhere": {"eu": "x"}}, "elsewhere.eu", "http:// or https://"),
+        ({"strategies": {"chat": ["xai"]}}, "strategies", "xai belongs to the responses dialect"),
+        ({"strategies": {"responses": ["anthropic"]}}, "strategies", "belongs to the messages dialect"),
+        ({"strategies": {"chat": ["summary", "summary"]}}, "strategies", "given twice"),
+        (
+            {"models": [{"match": "x", "compaction": ["sometimes"]}]},
+            "models.0.compaction.0",
+            "'on-demand' or 'threshold'",
+        ),
+        ({"betas": {"place": "query"}}, "betas.place", "'header' or 'body'"),
+        ({"betas": {"on_deman": "x"}}, "betas.on_deman", "on_demand"),
+        ({"minimum_trigger": {"anthropic": 0}}, "minimum_trigger.anthropic", "greater than 0"),
+        ({"native_timeout": 0}, "native_timeout", "greater than 0"),
+        ({"through": "boto3"}, "through", "'litellm'"),
         ({"quirks": {"merge_users": True}}, "quirks.merge_users", "merge_user"),
         (
             {"refusals": [{"id": "a", "kind": "overflow", "pattern": "a.*b", "sample": "ab", "source": "s"}]},
@@ -283,5 +304,5 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_provider_names_the_known_ones(catalogue: Catalogue) -> None:
-    with pytest.raises(ProviderError, match="anthropic, chatgpt"):
+    with pytest.raises(ProviderError, match="anthropic, azure"):
         catalogue.get("opnai")

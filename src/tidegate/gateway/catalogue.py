@@ -26,7 +26,8 @@ def catalogue(settings: Settings) -> Catalogue:
     except ProviderError as error:
         raise ProviderError(_placed(str(error), settings)) from None
     for provider in known:
-        if not provider.base_url and not provider.base_urls and provider.name != GENERIC:
+        given = provider.base_url or provider.base_urls or provider.base_url_form
+        if not given and provider.name != GENERIC:
             place = settings.provider_origin(provider.name)
             key = f"providers.{provider.name}.base_url" if place else "base_url"
             place = place or str(_own_file(provider.name))
