@@ -24,12 +24,20 @@ from tidegate.cli.misconfigured import Misconfigured
     help="Send everything to this base URL, whichever of the three APIs it speaks; with or without /v1.",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Processes that serve; more than the machine has cores gains nothing.  [default: 1]",
+)
+@click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Settings file.  [default: tidegate.toml in this folder, else ~/.config/tidegate/tidegate.toml (on Linux)]",
 )
-def serve(host: str | None, port: int | None, upstream: str | None, config_file: Path | None) -> None:
+def serve(
+    host: str | None, port: int | None, upstream: str | None, workers: int | None, config_file: Path | None
+) -> None:
     """Serve the gateway until interrupted.
 
     Settings come from a file, from TIDEGATE_* environment variables and from these options, in rising order.
@@ -39,9 +47,10 @@ def serve(host: str | None, port: int | None, upstream: str | None, config_file:
       tidegate serve
       tidegate serve --port 9000 --config ~/tidegate.toml
       tidegate serve --upstream http://127.0.0.1:11434       a local Ollama
+      tidegate serve --workers 4                             for many clients at once
       TIDEGATE_STORE__KIND=memory tidegate serve             keep nothing on disk
     """
-    run_gateway({"host": host, "port": port, "upstream": upstream}, config_file)
+    run_gateway({"host": host, "port": port, "upstream": upstream, "workers": workers}, config_file)
 
 
 def run_gateway(flags: Mapping[str, object], config_file: Path | None = None) -> None:

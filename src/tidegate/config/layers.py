@@ -24,6 +24,7 @@ PREFIX: Final = "TIDEGATE_"
 SHORT: Final[Mapping[str, Key]] = {
     "host": ("server", "host"),
     "port": ("server", "port"),
+    "workers": ("server", "workers"),
     "log_level": ("server", "log_level"),
     "upstream": ("upstream", "url"),
 }
