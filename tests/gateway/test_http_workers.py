@@ -194,15 +194,15 @@ def test_a_session_whose_turns_come_to_different_workers_keeps_its_checkpoint(tm
     }
     (tmp_path / "tidegate.toml").write_text('[models."*"]\nwindow = 4000\n')
     with serve(SimulatorSettings(window=4000)) as simulator, supervised(tmp_path, simulator.url, **store) as running:
-        sent = history("chat", 14)
-        first = Call(running.base, "POST", PATHS["chat"], JSON, json.dumps(sent).encode())
+        sent, headers = json.dumps(history("chat", 14)).encode(), [*JSON, ("Authorization", "Bearer sk-one")]
+        first = Call(running.base, "POST", PATHS["chat"], headers, sent)
         first.head()
         compacted_by = worker_of(running, first.sock)
         assert first.rest().action == "compacted"
         seen = set()
 
         def replayed_elsewhere() -> bool:
-            turn = Call(running.base, "POST", PATHS["chat"], JSON, json.dumps(sent).encode())
+            turn = Call(running.base, "POST", PATHS["chat"], headers, sent)
             turn.head()
             by = worker_of(running, turn.sock)
             assert turn.rest().action == "replayed"
