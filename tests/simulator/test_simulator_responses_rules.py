@@ -45,7 +45,24 @@ BROKEN = {
         "invalid_value",
     ),
     "type-list": (responses({"type": ["message"]}), "item-type", "Invalid value:", "invalid_value"),
-    "trigger": (responses(GO, {"type": "compaction_trigger"}), "item-type", "'compaction_trigger'", "invalid_value"),
+    "trigger-not-last": (
+        responses({"type": "compaction_trigger"}, GO),
+        "trigger",
+        "'compaction_trigger' must be the final",
+        "invalid_value",
+    ),
+    "trigger-twice": (
+        responses(GO, {"type": "compaction_trigger"}, {"type": "compaction_trigger"}),
+        "trigger",
+        "'compaction_trigger' must be the final",
+        "invalid_value",
+    ),
+    "compaction-by-another-name": (
+        responses({"type": "compaction_summary", "encrypted_content": "gAAAA"}, GO),
+        "item-type",
+        "Invalid value: 'compaction_summary'.",
+        "invalid_value",
+    ),
     "id-prefix": (
         responses(GO, asking("a", id="call_1"), result("a")),
         "item-id",

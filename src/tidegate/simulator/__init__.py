@@ -5,6 +5,7 @@ tests, the demo and benches.
 """
 
 from tidegate.simulator.app import SimulatorApp, create_app
+from tidegate.simulator.compaction_settings import ResponsesCompaction
 from tidegate.simulator.script import Step, read_steps
 from tidegate.simulator.serving import Simulator, run, serve
 from tidegate.simulator.settings import SimulatorSettings
@@ -12,6 +13,7 @@ from tidegate.simulator.state import Record, SimulatorState, Violation
 
 __all__ = [
     "Record",
+    "ResponsesCompaction",
     "Simulator",
     "SimulatorApp",
     "SimulatorSettings",

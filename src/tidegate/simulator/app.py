@@ -6,10 +6,24 @@ Knows the order of things (key, body, rules, script, window, answer) and leaves 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 from typing import Protocol
 
-from tidegate.simulator import admin, catalog, chat, messages, model, responses, summarizer, tokens
+from tidegate.simulator import (
+    admin,
+    betas,
+    catalog,
+    chat,
+    compact_path,
+    messages,
+    messages_compaction,
+    model,
+    responses,
+    responses_compaction,
+    summarizer,
+    tokens,
+)
 from tidegate.simulator.faults import BREAKING, break_off, early_fault, failing
 from tidegate.simulator.jsontext import JsonObject, NotJson, decode, encode
 from tidegate.simulator.minting import Mint, hash_of
@@ -18,7 +32,7 @@ from tidegate.simulator.refusals import Refusal
 from tidegate.simulator.routes import Route, locate, route_of
 from tidegate.simulator.script import Script, Step
 from tidegate.simulator.settings import SimulatorSettings
-from tidegate.simulator.state import Record, SimulatorState
+from tidegate.simulator.state import Outcome, Record, SimulatorState
 from tidegate.simulator.stream import HEARTBEATS, Frame, pieces, write
 from tidegate.simulator.transport import Exchange, Gone, Receive, Scope, Send
 from tidegate.simulator.turn import DialectName, Reply, Turn, Usage
@@ -51,6 +65,9 @@ class Api(Protocol):
 
 APIS: dict[DialectName, Api] = {"chat": chat, "responses": responses, "messages": messages}
 COUNTERS: dict[str, Callable[..., Turn]] = {"responses": responses.read, "messages": messages.read}
+
+
+_OUTCOMES: dict[str, Outcome] = {"overflow": "overflow", "script": "faulted"}
 
 
 class SimulatorApp:
@@ -124,22 +141,40 @@ class SimulatorApp:
         key = _key(exchange)
         desk = Desk(self.world, profile, org=self.settings.orgs.get(key, ""), key=key)
         record.org = desk.org
+        if route.compacts and await compact_path.absent(exchange, desk):
+            record.kind, record.outcome, record.refusal = "compaction", "refused", "no-compact-path"
+            return
+        if route.compacts and desk.compact_path == "404":
+            raise catalog.no_such_path(exchange, False, profile)
         body = _object(record.body)
+        if route.dialect == "messages":
+            asked = betas.asked(exchange.headers.get("anthropic-beta", ""), body.pop("anthropic_beta", None))
+            desk = replace(desk, betas=asked & desk.habits.betas)
         record.stream, record.model = bool(body.get("stream")), str(body.get("model") or "")
         if route.dialect == "messages" and profile.name == "anthropic" and "anthropic-version" not in exchange.headers:
             raise Refusal("anthropic-version: header is required", rule="version-header")
         if route.counts:
             record.kind = "count"
             turn = COUNTERS[route.dialect](body, desk, counting=True)
+        elif route.compacts:
+            record.kind = "compaction"
+            turn = responses.read(body, desk, compacting=True)
         else:
             turn = APIS[route.dialect].read(body, desk)
-            record.kind = "summary" if summarizer.find(turn) else "main"
+            compacts = turn.compaction or (turn.managed is not None and turn.managed.on_demand)
+            record.kind = "compaction" if compacts else "summary" if summarizer.find(turn) else "main"
+        if route.dialect == "responses":
+            self._note_window(turn, record)
+        if turn.managed is not None and turn.managed.changed:
+            record.effective, record.verdict = encode(turn.items), turn.managed.verdict
         self._measure(turn, record)
-        step = self.state.script.take("count" if route.counts else route.dialect, record.kind)
+        step = self.state.script.take(route.name, record.kind)
+        if step is None and not route.counts and messages_compaction.due(turn):
+            step = self.state.script.take(route.name, "compaction")
         record.step = step.do if step else ""
         if route.counts and not (step and step.do in BREAKING):
             record.status, record.outcome = 200, "answered"
-            await exchange.json(200, catalog.counted(route.dialect, turn.input_tokens))
+            await exchange.json(200, catalog.counted(turn, self.settings.usage_factor))
             return
         if step is not None and step.delay:
             await self._wait(exchange, turn, step.delay)
@@ -158,6 +193,13 @@ class SimulatorApp:
             await self._stream(exchange, turn, self._failing(turn, desk, refusal, event, step.after if step else None))
             return
         await self._answer(exchange, turn, desk, record, step)
+
+    def _note_window(self, turn: Turn, record: Record) -> None:
+        replayed = turn.history != turn.items
+        if replayed or turn.body.get("previous_response_id") or turn.body.get("conversation"):
+            record.effective = encode(turn.items)
+        if replayed:
+            record.verdict = "replayed"
 
     def _measure(self, turn: Turn, record: Record) -> None:
         factor = self.settings.usage_factor
@@ -209,8 +251,22 @@ class SimulatorApp:
         record.input_tokens = turn.input_tokens
 
     async def _answer(self, exchange: Exchange, turn: Turn, desk: Desk, record: Record, step: Step | None) -> None:
+        whole = messages_compaction.compact(turn, desk, step)
+        if turn.managed is not None and turn.managed.verdict:
+            record.verdict = turn.managed.verdict
+            record.effective = encode(turn.items) if turn.managed.changed else b""
         facts = model.facts_in(_context(turn))
-        said = model.cut(turn, model.reply(turn, facts, step, self.settings), self.settings)
+        if whole is not None:
+            record.facts = facts
+            await self._deliver(exchange, turn, desk, record, step, whole)
+            return
+        if turn.compaction:
+            said = responses_compaction.reply(turn, step, desk)
+        else:
+            said = model.cut(turn, model.reply(turn, facts, step, self.settings), self.settings)
+            said = responses_compaction.in_band(turn, said, step, desk)
+        if said.compacted is not None or turn.compaction:
+            record.verdict = "compacted" if said.compacted and said.compacted.copies else "failed: no item"
         factor = self.settings.usage_factor
         output = tokens.scale(model.size(said), factor)
         thought = min(tokens.scale(tokens.words(said.thinking), factor), output)
@@ -219,8 +275,15 @@ class SimulatorApp:
             usage = Usage(step.usage.get("input", usage.input), step.usage.get("output", usage.output))
         whole = APIS[turn.dialect].answer(turn, said, usage, desk)
         record.output_tokens, record.facts = output, facts
-        if self.settings.delay:
-            await self._wait(exchange, turn, self.settings.delay)
+        await self._deliver(exchange, turn, desk, record, step, whole)
+
+    async def _deliver(
+        self, exchange: Exchange, turn: Turn, desk: Desk, record: Record, step: Step | None, whole: JsonObject
+    ) -> None:
+        """Sends an answer, in one or as a stream, or breaks it off as the script has it."""
+        delay = self.settings.delay + (self.settings.responses_compaction.seconds if turn.compaction else 0)
+        if delay:
+            await self._wait(exchange, turn, delay)
         if step is not None and step.do in BREAKING:
             record.outcome = "faulted"
             frames = list(APIS[turn.dialect].frames(turn, whole, desk)) if turn.stream else []
@@ -273,7 +336,7 @@ class SimulatorApp:
     async def _refuse(
         self, exchange: Exchange, record: Record, dialect: DialectName, profile: Profile, refusal: Refusal
     ) -> None:
-        record.outcome = "overflow" if refusal.kind == "overflow" else "refused"
+        record.outcome = _OUTCOMES.get(refusal.kind, "refused")
         record.refusal = refusal.rule
         if refusal.kind in ("rule", "body", "output_limit"):
             self.state.violated(record, refusal.rule, refusal.message, refusal.param)

@@ -27,6 +27,12 @@ RESPONSES_COUNT_BODY = _names(
     "conversation input instructions model parallel_tool_calls personality previous_response_id reasoning text "
     "tool_choice tools truncation"
 )
+RESPONSES_COMPACT_BODY = _names(
+    "image input instructions model previous_response_id prompt_cache_key prompt_cache_options prompt_cache_retention "
+    "service_tier "
+    # Not in the schema, and let through all the same.
+    "parallel_tool_calls reasoning text tools"
+)
 MESSAGES_BODY = _names(
     "billing_policy cache_control compaction container context_management diagnostics fallback_credit_token fallbacks "
     "inference_geo max_tokens mcp_servers messages metadata model output_config service_tier speed stop_sequences "
@@ -118,6 +124,7 @@ MESSAGES_BLOCKS: dict[str, frozenset[str]] = {
         "container_upload": "file_id",
         "tool_addition": "tool",
         "tool_removal": "tool",
+        "compaction": "content encrypted_content signature tool_changes",
     }.items()
 } | {
     "thinking": _names("signature thinking type"),

@@ -37,6 +37,11 @@ def reply(turn: Turn, facts: tuple[str, ...], step: Step | None, settings: Simul
     return _thinking(turn, Reply(text=_words(turn, settings)))
 
 
+def is_scripted(step: Step) -> bool:
+    """Whether the step tells the model what to say."""
+    return step.do in _SCRIPTED
+
+
 def cap(turn: Turn, settings: SimulatorSettings) -> int:
     """Most estimated tokens that the answer may have: the asked-for limit, the model's, what the window leaves."""
     real = settings.window - turn.input_tokens
@@ -61,7 +66,8 @@ def cut(turn: Turn, said: Reply, settings: SimulatorSettings) -> Reply:
 def size(said: Reply) -> int:
     """Estimated output tokens of a reply, at least one."""
     calls = sum(tokens.words(call.name + call.arguments) + tokens.PER_ITEM for call in said.calls)
-    return max(tokens.words(said.text) + tokens.words(said.thinking) + calls, 1)
+    summary = tokens.words(said.compacted.payload["summary"]) * said.compacted.copies if said.compacted else 0
+    return max(tokens.words(said.text) + tokens.words(said.thinking) + calls + summary, 1)
 
 
 def _first_tokens(text: str, most: int) -> str:

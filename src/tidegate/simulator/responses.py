@@ -6,10 +6,13 @@ Knows OpenAI's shapes; rules are in `responses_rules`. Called by the app.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
-from tidegate.simulator import responses_rules, tokens
+from tidegate.simulator import compact_path, responses_rules, sealing, tokens
+from tidegate.simulator import responses_compaction as compaction
 from tidegate.simulator.chat import CREATED
 from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, objects, text_of
+from tidegate.simulator.responses_window import newest_stand_in
 from tidegate.simulator.stream import Frame, deltas
 from tidegate.simulator.turn import Call, Reply, Tool, Turn, Usage
 from tidegate.simulator.world import Desk, Kept
@@ -17,11 +20,14 @@ from tidegate.simulator.world import Desk, Kept
 _SYSTEM = ("system", "developer")
 
 
-def read(body: JsonObject, desk: Desk, *, counting: bool = False) -> Turn:
-    """Raises `Refusal`."""
-    items = responses_rules.check(body, desk, counting=counting)
-    humans = [position for position, item in enumerate(items) if item.get("role") == "user"]
-    newest = humans[-1] if humans else -1
+def read(body: JsonObject, desk: Desk, *, counting: bool = False, compacting: bool = False) -> Turn:
+    """A request at `/responses`, or at the paths that count and compact. Raises `Refusal`."""
+    if compacting:
+        compact_path.admit(body, desk)
+    checked = responses_rules.check(body, desk, "count" if counting else "compact" if compacting else "answer")
+    items = checked.items
+    last_text, rounds = _newest(items)
+    alone: Literal["", "unary", "trigger"] = "unary" if compacting else "trigger" if checked.trigger else ""
     tools = objects(body.get("tools"))
     instructions = body.get("instructions")
     words = [str(instructions)] if instructions else []
@@ -30,18 +36,42 @@ def read(body: JsonObject, desk: Desk, *, counting: bool = False) -> Turn:
         dialect="responses",
         body=body,
         model=str(body.get("model") or "simulated"),
-        stream=bool(body.get("stream")),
+        stream=bool(body.get("stream")) and not compacting,
         items=items,
-        fixed=tokens.item(tools) + tokens.item(instructions),
+        fixed=tokens.item(tools) + tokens.item(instructions) + (compaction.HIDDEN_PROMPT if alone else 0),
         tools=tuple(_tools(tools)),
         forced=_forced(body.get("tool_choice")),
-        last_text=text_of(items[newest].get("content")) if humans else "",
-        rounds=sum(str(item.get("type")).endswith("_output") for item in items[newest + 1 :]),
+        last_text=last_text,
+        rounds=rounds,
         max_output=body.get("max_output_tokens"),
         thinking=_thinks(body.get("reasoning")),
         system="\n".join(words),
         truncate=body.get("truncation") == "auto",
+        history=checked.history,
+        compaction=alone,
+        threshold=None if alone or counting else _threshold(body, desk),
     )
+
+
+def _newest(items: list[JsonObject]) -> tuple[str, int]:
+    """Words of the newest user message, and tool outputs since; a compaction item after it tells what it stands for."""
+    humans = [position for position, item in enumerate(items) if item.get("role") == "user"]
+    human = humans[-1] if humans else -1
+    folded = newest_stand_in(items)
+    start = max(human, folded)
+    rounds = sum(str(item.get("type")).endswith("_output") for item in items[start + 1 :])
+    if folded > human:
+        return str(items[folded].get("goal") or ""), rounds + (items[folded].get("rounds") or 0)
+    return text_of(items[human].get("content")) if humans else "", rounds
+
+
+def _threshold(body: JsonObject, desk: Desk) -> int | None:
+    edits = objects(body.get("context_management"))
+    if not edits or desk.in_band != "served":
+        return None
+    settings = desk.world.settings
+    asked: int | None = edits[0].get("compact_threshold")
+    return asked or settings.responses_compaction.default_threshold or settings.window * 4 // 5
 
 
 def drop_oldest(turn: Turn) -> bool:
@@ -62,7 +92,9 @@ def drop_oldest(turn: Turn) -> bool:
 
 
 def answer(turn: Turn, reply: Reply, usage: Usage, desk: Desk) -> JsonObject:
-    """A whole response object, stored if the request says so."""
+    """A whole response object, stored if the request says so; or what `/responses/compact` hands back."""
+    if turn.compaction == "unary":
+        return compact_path.answer(turn, reply, _usage(usage), desk, CREATED)
     output = _output(turn, reply, desk)
     body = turn.body
     cut_short = reply.finish in ("length", "window")
@@ -96,9 +128,13 @@ def answer(turn: Turn, reply: Reply, usage: Usage, desk: Desk) -> JsonObject:
         "user": None,
     }
     if whole["store"]:
-        desk.world.responses.put(whole["id"], Kept(turn.items + output, desk.org, whole))
+        desk.world.responses.put(whole["id"], Kept(turn.history + output, desk.org, whole))
         for item in output:
             desk.world.stored_items.put(item["id"], item)
+    if body.get("conversation") is not None:
+        conversation = responses_rules.conversation_of(body, desk)
+        conversation.items = turn.history + output
+        whole["conversation"] = {"id": conversation.whole["id"]}
     return whole
 
 
@@ -118,7 +154,7 @@ def frames(turn: Turn, whole: JsonObject, desk: Desk) -> Iterator[Frame]:
     size = desk.world.settings.delta_chars
     for index, item in enumerate(whole["output"]):
         at = {"item_id": item["id"], "output_index": index}
-        yield event("response.output_item.added", output_index=index, item=_begun(item))
+        yield event("response.output_item.added", output_index=index, item=_begun(item, desk))
         match item["type"]:
             case "reasoning":
                 at["summary_index"] = 0
@@ -133,6 +169,9 @@ def frames(turn: Turn, whole: JsonObject, desk: Desk) -> Iterator[Frame]:
                     yield event("response.function_call_arguments.delta", delta=piece, **at)
                 done = {"name": item["name"], "arguments": item["arguments"]}
                 yield event("response.function_call_arguments.done", **done, **at)
+            case "compaction":
+                if turn.compaction:
+                    yield event("response.compaction.compacting", **at)
             case "custom_tool_call":
                 for piece in deltas(item["input"], size):
                     yield event("response.custom_tool_call_input.delta", delta=piece, **at)
@@ -141,6 +180,8 @@ def frames(turn: Turn, whole: JsonObject, desk: Desk) -> Iterator[Frame]:
                 at["content_index"] = 0
                 yield from (event(kind, **fields) for kind, fields in _text_events(item["content"][0], at, size))
         yield event("response.output_item.done", output_index=index, item=item)
+    if desk.profile.unstored_streams:
+        whole = whole | {"output": []}
     yield event("response.completed" if whole["status"] == "completed" else "response.incomplete", response=whole)
 
 
@@ -187,13 +228,15 @@ def _text_events(part: JsonObject, at: JsonObject, size: int) -> Iterator[tuple[
     yield "response.content_part.done", at | {"part": part}
 
 
-def _begun(item: JsonObject) -> JsonObject:
+def _begun(item: JsonObject, desk: Desk) -> JsonObject:
     """An output item as it stands when it is announced."""
     match item["type"]:
         case "reasoning":
             return item | {"summary": []}
         case "function_call":
             return item | {"arguments": "", "status": "in_progress"}
+        case "compaction":
+            return compaction.preview(item, desk)
         case "custom_tool_call":
             return item | {"input": "", "status": "in_progress"}
         case _:
@@ -203,11 +246,18 @@ def _begun(item: JsonObject) -> JsonObject:
 def _output(turn: Turn, reply: Reply, desk: Desk) -> list[JsonObject]:
     mint = desk.world.mint
     output: list[JsonObject] = []
-    if reply.text or not reply.calls:
+    made = compaction.items(reply.compacted, turn, desk)
+    if reply.text or not (reply.calls or turn.compaction or made):
         output.append(_message(reply, mint.id("msg_", 32)))
     output += [_call(call, desk) for call in reply.calls]
-    if not reply.thinking:
-        return output
+    if reply.thinking:
+        output.insert(0, _reasoning(reply, output, turn, desk))
+    return made + output if reply.compacted and reply.compacted.first else output + made
+
+
+def _reasoning(reply: Reply, output: list[JsonObject], turn: Turn, desk: Desk) -> JsonObject:
+    """The reasoning item of an output, which from now on belongs to it."""
+    mint = desk.world.mint
     reasoning_id = mint.id("rs_", 32)
     reasoning: JsonObject = {
         "id": reasoning_id,
@@ -216,10 +266,10 @@ def _output(turn: Turn, reply: Reply, desk: Desk) -> list[JsonObject]:
     }
     include = turn.body.get("include")
     if isinstance(include, list) and "reasoning.encrypted_content" in include:
-        reasoning["encrypted_content"] = mint.seal("reasoning", {"id": reasoning_id, "text": reply.thinking})
+        reasoning["encrypted_content"] = sealing.seal(desk, "reasoning", {"id": reasoning_id, "text": reply.thinking})
     for item in output:
         desk.world.partners.put(item["id"], reasoning_id)
-    return [reasoning, *output]
+    return reasoning
 
 
 def _message(reply: Reply, id_: str) -> JsonObject:

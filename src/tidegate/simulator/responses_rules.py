@@ -5,33 +5,19 @@ Knows OpenAI's rules; not how answers look. Called by `responses`.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
-from tidegate.simulator.fields import (
-    RESPONSES_BODY,
-    RESPONSES_COUNT_BODY,
-    RESPONSES_ITEMS,
-    RESPONSES_PARTS,
-    RESPONSES_PREFIXES,
-)
-from tidegate.simulator.jsontext import JsonObject, JsonValue
+from tidegate.simulator import sealing
+from tidegate.simulator.fields import RESPONSES_BODY, RESPONSES_COMPACT_BODY, RESPONSES_COUNT_BODY
+from tidegate.simulator.jsontext import JsonObject
 from tidegate.simulator.refusals import Refusal, refuse
-from tidegate.simulator.world import Desk
+from tidegate.simulator.responses_items import CALLS, OUTPUTS, TRIGGER, XAI_BLOB, check_item, items_of
+from tidegate.simulator.responses_window import COMPACTION, effective
+from tidegate.simulator.world import Desk, Kept
 
-MAX_STRING = 10_485_760
-_ROLES = ("assistant", "system", "developer", "user")
-_OPAQUE = ("compaction", "compaction_summary", "context_compaction")
+Purpose: TypeAlias = Literal["answer", "count", "compact"]
+_FIELDS = {"answer": RESPONSES_BODY, "count": RESPONSES_COUNT_BODY, "compact": RESPONSES_COMPACT_BODY}
 
-CALLS = {
-    "function_call": "function call",
-    "custom_tool_call": "custom tool call",
-    "local_shell_call": "local shell call",
-    "shell_call": "shell call",
-    "apply_patch_call": "apply patch call",
-    "computer_call": "computer call",
-}
-"""Item types that the client must answer, and what error texts call them."""
-_OUTPUTS = {f"{kind}_output": kind for kind in CALLS}
 _MADE_BY_MODEL = frozenset(CALLS) | {
     "web_search_call",
     "file_search_call",
@@ -46,166 +32,81 @@ _MADE_BY_MODEL = frozenset(CALLS) | {
 }
 
 
-def check(body: JsonObject, desk: Desk, *, counting: bool = False) -> list[JsonObject]:
-    """The effective items (those of a previous response first) of a request that breaks no rule.
+class Checked(NamedTuple):
+    """A conversation that breaks no rule."""
 
-    Raises `Refusal` with the first rule it breaks.
-    """
-    if not counting and not isinstance(body.get("model"), str):
+    items: list[JsonObject]
+    """What the model gets."""
+    history: list[JsonObject]
+    """The same before compaction items took the place of what they stand for; those of a previous response first."""
+    trigger: bool
+    """Whether it ends in a `compaction_trigger`, which is in neither list."""
+
+
+def check(body: JsonObject, desk: Desk, purpose: Purpose = "answer") -> Checked:
+    """Raises `Refusal` with the first rule that the request breaks."""
+    if purpose == "answer" and desk.profile.unstored_streams:
+        _unstored_stream(body)
+    if purpose != "count" and not isinstance(body.get("model"), str):
         text = "Missing required parameter: 'model'."
         refuse(text, rule="required", param="model", code="missing_required_parameter")
     if body.get("model"):
         desk.check_model(str(body["model"]))
     if desk.strict:
-        known = RESPONSES_COUNT_BODY if counting else RESPONSES_BODY
         for name in body:
-            if name not in known:
-                refuse(f"Unknown parameter: '{name}'.", rule="unknown-field", param=name, code="unknown_parameter")
-    items = _items(body)
+            if name not in _FIELDS[purpose]:
+                _unknown(name)
+    items = items_of(body)
+    if purpose == "compact" and not items and not body.get("previous_response_id"):
+        refuse("Invalid 'input': empty array. Expected an item.", rule="required", param="input", code="invalid_value")
     for position, item in enumerate(items):
-        _item(position, item, desk)
-    _limits(body)
+        check_item(position, item, desk)
+    items, trigger = _trigger(items, desk, purpose)
+    _limits(body, desk)
     items = [_resolved(item, desk) for item in items]
-    before = _previous(body, desk)
+    history = _previous(body, desk) + items
+    model = str(body.get("model") or "")
+    payloads = {
+        position: _unsealed(item, desk, model) for position, item in enumerate(history) if _is_compaction(item, desk)
+    }
     for item in items:
-        _sealed(item, desk)
-    effective = before + items
-    _pairs(effective)
+        _sealed_reasoning(item, desk)
+    window = effective(history, payloads, desk)
+    _pairs(window)
     if desk.profile.pairs_reasoning:
-        _reasoning(effective, desk)
-    return effective
+        _reasoning(history, desk)
+    return Checked(window, history, trigger)
 
 
-def _items(body: JsonObject) -> list[JsonObject]:
-    given = body.get("input")
-    if given is None:
-        if body.get("previous_response_id") or body.get("conversation") or body.get("prompt"):
-            return []
-        text = "One of \"input\" or \"previous_response_id\"or 'prompt'or 'conversation_id' must be provided."
-        refuse(text, rule="required", code="missing_required_parameter")
-    if isinstance(given, str):
-        _length("input", given)
-        return [{"type": "message", "role": "user", "content": given}]
-    if not isinstance(given, list):
-        text = "Invalid type for 'input': expected one of a string or array of objects."
-        refuse(text, rule="type", param="input", code="invalid_type")
-    for position, item in enumerate(given):
-        if not isinstance(item, dict):
-            at = f"input[{position}]"
-            refuse(f"Invalid type for '{at}': expected an object.", rule="type", param=at, code="invalid_type")
-    return [item if item.get("type") or "role" not in item else item | {"type": "message"} for item in given]
+def _unstored_stream(body: JsonObject) -> None:
+    for name, wanted in (("store", False), ("stream", True)):
+        if body.get(name) is not wanted:
+            text = f"{name.capitalize()} must be set to {str(wanted).lower()}"
+            raise Refusal(text, rule="unstored-stream", param=name, shaped={"detail": text})
 
 
-def _length(at: str, text: str) -> None:
-    if len(text) > MAX_STRING:
-        message = (
-            f"Invalid '{at}': string too long. Expected a string with maximum length {MAX_STRING}, but got a string "
-            f"with length {len(text)} instead."
-        )
-        refuse(message, rule="string-too-long", param=at, code="string_above_max_length")
+def _unknown(name: str) -> NoReturn:
+    refuse(f"Unknown parameter: '{name}'.", rule="unknown-field", param=name, code="unknown_parameter")
 
 
-def _item(position: int, item: JsonObject, desk: Desk) -> None:
-    at = f"input[{position}]"
-    kind = item.get("type") or ("item_reference" if "id" in item else None)
-    if not isinstance(kind, str):
-        _unknown_type(at, kind, desk)
-    if kind in _OPAQUE:
-        _opaque(at, item, desk)
-    if kind not in RESPONSES_ITEMS:
-        _unknown_type(at, kind, desk)
-    _identity(at, kind, item)
-    if desk.strict:
-        for name in item:
-            if name not in RESPONSES_ITEMS[kind]:
-                text = f"Unknown parameter: '{at}.{name}'."
-                refuse(text, rule="unknown-field", param=f"{at}.{name}", code="unknown_parameter")
-    if kind == "message":
-        _message(at, item)
-    elif kind == "reasoning":
-        _reasoning_shape(at, item)
-    elif kind in CALLS or kind in _OUTPUTS:
-        _call_shape(at, kind, item)
+def _trigger(items: list[JsonObject], desk: Desk, purpose: Purpose) -> tuple[list[JsonObject], bool]:
+    """The items without their trigger, and whether there was one that counts."""
+    found = [position for position, item in enumerate(items) if item.get("type") == TRIGGER]
+    if not found:
+        return items, False
+    rest = [item for item in items if item.get("type") != TRIGGER]
+    if desk.trigger == "ignored":
+        return rest, False
+    if purpose == "compact":
+        text = "Invalid value: 'compaction_trigger'. A trigger is not allowed here."
+        refuse(text, rule="trigger", param="input", code="invalid_value")
+    if found != [len(items) - 1]:
+        text = "Invalid 'input': a 'compaction_trigger' must be the final input item."
+        refuse(text, rule="trigger", param="input", code="invalid_value")
+    return rest, purpose == "answer"
 
 
-def _unknown_type(at: str, kind: JsonValue, desk: Desk) -> NoReturn:
-    if desk.profile.shape == "xai":
-        text = (
-            "Failed to deserialize the JSON body into the target type: input: data did not match any variant of "
-            "untagged enum ModelInput"
-        )
-        refuse(text, rule="item-type", status=422)
-    known = ", ".join(f"'{name}'" for name in RESPONSES_ITEMS)
-    text = f"Invalid value: '{kind}'. Supported values are: {known}."
-    refuse(text, rule="item-type", param=f"{at}.type", code="invalid_value")
-
-
-def _identity(at: str, kind: str, item: JsonObject) -> None:
-    id_ = item.get("id")
-    if id_ is None:
-        return
-    if not isinstance(id_, str) or len(id_) > 64:
-        text = (
-            f"Invalid '{at}.id': string too long. Expected a string with maximum length 64, but got a string with "
-            f"length {len(str(id_))} instead."
-        )
-        refuse(text, rule="item-id", param=f"{at}.id", code="string_above_max_length")
-    prefixes = RESPONSES_PREFIXES.get(kind)
-    if prefixes and not id_.startswith(prefixes):
-        text = f"Invalid '{at}.id': '{id_}'. Expected an ID that begins with '{prefixes[0]}'."
-        refuse(text, rule="item-id", param=f"{at}.id", code="invalid_value")
-
-
-def _message(at: str, item: JsonObject) -> None:
-    role = item.get("role")
-    if role not in _ROLES:
-        known = ", ".join(f"'{name}'" for name in _ROLES)
-        text = f"Invalid value: '{role}'. Supported values are: {known}."
-        refuse(text, rule="role", param=f"{at}.role", code="invalid_value")
-    content = item.get("content")
-    if isinstance(content, str):
-        _length(f"{at}.content", content)
-        return
-    if not isinstance(content, list):
-        text = f"Missing required parameter: '{at}.content'."
-        refuse(text, rule="required", param=f"{at}.content", code="missing_required_parameter")
-    known_parts = RESPONSES_PARTS["assistant" if role == "assistant" else "user"]
-    for index, part in enumerate(content):
-        here = f"{at}.content[{index}]"
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in known_parts:
-            names = " and ".join(f"'{name}'" for name in known_parts)
-            text = f"Invalid value: '{kind}'. Supported values are: {names}."
-            refuse(text, rule="part-type", param=here, code="invalid_value")
-        if isinstance(part.get("text"), str):
-            _length(f"{here}.text", part["text"])
-
-
-def _reasoning_shape(at: str, item: JsonObject) -> None:
-    content = item.get("content")
-    if content:
-        text = (
-            f"Invalid '{at}.content': array too long. Expected an array with maximum length 0, but got an array with "
-            f"length {len(content) if isinstance(content, list) else 1} instead."
-        )
-        refuse(text, rule="reasoning-content", param=f"{at}.content", code="array_above_max_length")
-    if not isinstance(item.get("summary"), list):
-        text = f"Missing required parameter: '{at}.summary'."
-        refuse(text, rule="required", param=f"{at}.summary", code="missing_required_parameter")
-
-
-def _call_shape(at: str, kind: str, item: JsonObject) -> None:
-    wanted = {"function_call": ("call_id", "name", "arguments"), "custom_tool_call": ("call_id", "name", "input")}
-    names = wanted.get(kind, ("output",) if kind.startswith("local_shell") else ("call_id",))
-    if kind == "local_shell_call":
-        names = ("call_id",)
-    for name in (*names, *(("output",) if kind in _OUTPUTS and "output" not in names else ())):
-        if item.get(name) is None:
-            text = f"Missing required parameter: '{at}.{name}'."
-            refuse(text, rule="required", param=f"{at}.{name}", code="missing_required_parameter")
-
-
-def _limits(body: JsonObject) -> None:
+def _limits(body: JsonObject, desk: Desk) -> None:
     limit = body.get("max_output_tokens")
     if limit is not None and (not isinstance(limit, int) or limit < 16):
         text = (
@@ -217,8 +118,10 @@ def _limits(body: JsonObject) -> None:
         text = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         refuse(text, rule="companion", param="stream_options")
     edits = body.get("context_management")
-    if edits is None:
+    if edits is None or desk.in_band == "ignored":
         return
+    if desk.in_band == "refused":
+        _unknown("context_management")
     if not isinstance(edits, list):
         text = "Invalid type for 'context_management': expected an array of objects."
         refuse(text, rule="type", param="context_management", code="invalid_type")
@@ -237,19 +140,30 @@ def _limits(body: JsonObject) -> None:
 
 
 def _previous(body: JsonObject, desk: Desk) -> list[JsonObject]:
+    """The items that the server holds for this request."""
     id_ = body.get("previous_response_id")
     if body.get("conversation") is not None:
         if id_ is not None:
             text = "Mutually exclusive parameters: 'previous_response_id' and 'conversation'."
             refuse(text, rule="previous-response", param="previous_response_id", code="mutually_exclusive_parameters")
-        refuse("Conversation not found.", rule="conversation", param="conversation", status=404)
+        return list(conversation_of(body, desk).items)
     if id_ is None:
         return []
     stored = desk.world.responses.get(str(id_))
-    if stored is None or stored.org != desk.org:
+    if stored is None or not desk.owns(stored):
         text = f"Previous response with id '{id_}' not found."
         refuse(text, rule="previous-response", param="previous_response_id", code="previous_response_not_found")
     return list(stored.items)
+
+
+def conversation_of(body: JsonObject, desk: Desk) -> Kept:
+    """The stored conversation that a request names by `conversation`. Raises `Refusal`."""
+    named = body.get("conversation")
+    id_ = named.get("id") if isinstance(named, dict) else named
+    found = desk.world.conversations.get(str(id_))
+    if found is None or not desk.owns(found):
+        raise Refusal("Conversation not found.", rule="conversation", param="conversation", status=404)
+    return found
 
 
 def _resolved(item: JsonObject, desk: Desk) -> JsonObject:
@@ -267,19 +181,7 @@ def _resolved(item: JsonObject, desk: Desk) -> JsonObject:
     return stored
 
 
-def _opaque(at: str, item: JsonObject, desk: Desk) -> None:
-    """Compaction items: none was made here, so each is a stranger's."""
-    if desk.profile.shape == "xai":
-        text = "Could not decode the compaction blob. Ensure it is unmodified from the compact response."
-        refuse(text, rule="encrypted-content")
-    if not item.get("encrypted_content"):
-        name = f"{at}.encrypted_content"
-        text = f"Missing required parameter: '{name}'."
-        refuse(text, rule="required", param=name, code="missing_required_parameter")
-    _unverified(item)
-
-
-def _unverified(item: JsonObject) -> None:
+def _unverified(item: JsonObject) -> NoReturn:
     sealed = str(item.get("encrypted_content"))
     if item.get("id"):
         text = (
@@ -291,11 +193,25 @@ def _unverified(item: JsonObject) -> None:
     refuse(text, rule="encrypted-content", code="invalid_encrypted_content")
 
 
-def _sealed(item: JsonObject, desk: Desk) -> None:
+def _is_compaction(item: JsonObject, desk: Desk) -> bool:
+    return item.get("type") == COMPACTION or item.get("type") in desk.profile.item_aliases
+
+
+def _unsealed(item: JsonObject, desk: Desk, model: str) -> JsonObject:
+    """What a compaction item stands for."""
+    payload = sealing.unseal(desk, COMPACTION, item.get("encrypted_content"), model)
+    if payload is not None and item.get("id") in (None, payload.get("id")):
+        return payload
+    if desk.profile.shape == "xai":
+        refuse(XAI_BLOB, rule="encrypted-content")
+    _unverified(item)
+
+
+def _sealed_reasoning(item: JsonObject, desk: Desk) -> None:
     sealed = item.get("encrypted_content")
     if item.get("type") != "reasoning" or not sealed:
         return
-    payload = desk.world.mint.unseal("reasoning", sealed) if isinstance(sealed, str) else None
+    payload = sealing.unseal(desk, "reasoning", sealed)
     if payload is not None and item.get("id") in (None, payload.get("id")):
         return
     if desk.profile.shape == "xai":
@@ -315,9 +231,9 @@ def _pairs(items: list[JsonObject]) -> None:
                 text = f"Duplicate tool call id '{id_}' in input."
                 refuse(text, rule="duplicate-call", param="input")
             calls[id_] = kind
-        elif kind in _OUTPUTS:
+        elif kind in OUTPUTS:
             id_ = str(item.get("call_id") or item.get("id"))
-            asked = _OUTPUTS[kind]
+            asked = OUTPUTS[kind]
             if calls.get(id_) != asked:
                 text = f"No tool call found for {CALLS[asked]} output with call_id {id_}."
                 refuse(text, rule="result-without-call", param="input")

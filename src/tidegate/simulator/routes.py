@@ -18,6 +18,11 @@ class Route(NamedTuple):
     counts: bool = False
     compacts: bool = False
 
+    @property
+    def name(self) -> str:
+        """What scripted steps call it."""
+        return "count" if self.counts else "compact" if self.compacts else self.dialect
+
 
 ROUTES = {
     "/chat/completions": Route("chat"),

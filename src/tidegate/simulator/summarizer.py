@@ -67,13 +67,7 @@ def summarize(fence: Fence, cap: int, forgetful: Forgetful = False) -> str:
     Facts come from the previous summary, then the transcript, each with up to 80 characters of its sentence. Where
     they don't fit, first the sentences go, then the newest facts: what only the summary still knows is kept longest.
     """
-    facts: dict[str, str] = {}
-    for marker, rest in _FACT.findall(fence.previous) + _FACT.findall(fence.transcript):
-        facts.setdefault(marker, rest.rstrip(" ,;"))
-    if forgetful is True:
-        facts = {}
-    elif forgetful == "half":
-        facts = dict(list(facts.items())[::2])
+    facts = remembered(facts_of(fence.previous, fence.transcript), forgetful)
     lines = sum(1 for line in fence.transcript.splitlines() if line.strip())
     full = _write(lines, [f"- {marker}{rest}" for marker, rest in facts.items()], bool(fence.previous))
     if tokens.words(full) <= cap:
@@ -85,6 +79,22 @@ def summarize(fence: Fence, cap: int, forgetful: Forgetful = False) -> str:
             return short
         markers.pop()
     return _write(lines, [], bool(fence.previous))
+
+
+def facts_of(*texts: str) -> dict[str, str]:
+    """The markers in texts, each once and in order, to the words after it in its sentence (80 characters at most)."""
+    facts: dict[str, str] = {}
+    for text in texts:
+        for marker, rest in _FACT.findall(text):
+            facts.setdefault(marker, rest.rstrip(" ,;"))
+    return facts
+
+
+def remembered(facts: dict[str, str], forgetful: Forgetful) -> dict[str, str]:
+    """What a summarizer keeps of them, good or bad as the settings want it."""
+    if forgetful is True:
+        return {}
+    return dict(list(facts.items())[::2]) if forgetful == "half" else facts
 
 
 def _write(lines: int, facts: list[str], continued: bool) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tidegate.simulator.jsontext import JsonObject
+from tidegate.simulator.managed import Managed
 
 DialectName: TypeAlias = Literal["chat", "responses", "messages"]
 DIALECTS: tuple[DialectName, ...] = ("chat", "responses", "messages")
@@ -61,6 +62,8 @@ class Turn:
     """Responses: real tokens from which the answer brings a compaction with it."""
     notes: list[JsonObject] = field(default_factory=list)
     """What the provider did to the input (Anthropic's `input_transformations`)."""
+    managed: Managed | None = None
+    """Messages: what the provider's own context management does to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class Compacted:
     """What a compaction on Responses made: the payload to seal, as so many items."""
 
     payload: JsonObject = field(repr=False)
+    beside: tuple[JsonObject, ...] = field(default=(), repr=False)
+    """Messages of the window that are handed back."""
     first: bool = False
     """It stands before the words of the answer."""
     copies: int = 1

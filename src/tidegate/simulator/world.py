@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from tidegate.simulator.context_settings import Habits
 from tidegate.simulator.jsontext import JsonObject
 from tidegate.simulator.minting import Mint
-from tidegate.simulator.profiles import Profile
+from tidegate.simulator.profiles import CompactPath, Profile, Support
 from tidegate.simulator.refusals import Refusal
 from tidegate.simulator.settings import SimulatorSettings
 
@@ -97,6 +97,28 @@ class Desk:
     def habits(self) -> Habits:
         """What this provider does about context on the Messages API."""
         return self.world.settings.context.habits(self.profile.name)
+
+    def owns(self, kept: Kept) -> bool:
+        """Whether something stored is the caller's."""
+        return kept.org == self.org
+
+    @property
+    def compact_path(self) -> CompactPath:
+        """Whether there is a `/responses/compact`."""
+        chosen = self.world.settings.responses_compaction.path
+        return self.profile.compact_path if chosen is None else chosen
+
+    @property
+    def trigger(self) -> Support:
+        """What becomes of a `compaction_trigger`."""
+        chosen = self.world.settings.responses_compaction.trigger
+        return self.profile.trigger if chosen is None else chosen
+
+    @property
+    def in_band(self) -> Support:
+        """What becomes of `context_management` on Responses."""
+        chosen = self.world.settings.responses_compaction.in_band
+        return self.profile.in_band if chosen is None else chosen
 
     @property
     def strict(self) -> bool:
