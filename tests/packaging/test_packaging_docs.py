@@ -90,5 +90,5 @@ def test_readme_names_every_command(command: str) -> None:
 
 def test_readme_names_every_header() -> None:
     whole = Outcome("compacted", "reason", "strategy", "checkpoint", tokens_before=2, tokens_after=1)
-    names = [name.decode() for name, _ in outcome_headers("id", whole)] + [BYPASS]
+    names = [name.decode() for name, _ in outcome_headers("id", whole)] + [BYPASS.decode()]
     assert [name for name in names if f"`{name}" not in README] == []

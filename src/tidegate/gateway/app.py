@@ -18,9 +18,9 @@ from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
 from tidegate.engine.request import Kit
 from tidegate.gateway.arrival import Arrival, ClientGone, Receive, Scope, Send, arrived
-from tidegate.gateway.asgi import AsgiClient, CutShort
+from tidegate.gateway.asgi import AsgiClient, CutShort, Seen
 from tidegate.gateway.conversations import Conversations, fault, tell
-from tidegate.gateway.edge import Line, Sender
+from tidegate.gateway.edge import Line
 from tidegate.gateway.guard import Guard
 from tidegate.gateway.keeper import Keeper
 from tidegate.gateway.messages import spoken
@@ -97,19 +97,8 @@ class App:
         where = self._route(arrival.path)
         if where.dialect is None:
             return False
-        sender = Sender(line)
-        client = AsgiClient(sender, where.dialect, arrival.id, arrival.headers)
         try:
-            self.conversations.at_once(
-                arrival,
-                where,
-                where.dialect,
-                client,
-                line,
-                sender,
-                lambda work: self._told(arrival, client, work),
-                lambda: self._log(arrival, client),
-            )
+            self.conversations.at_once(arrival, where, where.dialect, line, self)
         except Exception:
             return False  # it will happen again there, and be told
         return True
@@ -117,9 +106,9 @@ class App:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrival = arrived(scope)
         client = AsgiClient(send, spoken(arrival.plain), arrival.id, arrival.headers)
-        await self._told(arrival, client, self._answer(arrival, client, receive))
+        await self.told(arrival, client, self._answer(arrival, client, receive))
 
-    async def _told(self, arrival: Arrival, client: AsgiClient, work: Coroutine[object, object, None]) -> None:
+    async def told(self, arrival: Arrival, client: AsgiClient, work: Coroutine[object, object, None]) -> None:
         """Awaits the work for a client, who is told what goes wrong in it."""
         try:
             await work
@@ -135,7 +124,7 @@ class App:
             tell(arrival, fault("gateway", error))
             await client.fail(500, "Tidegate failed on this request, and could not relay it either.", "internal_error")
         finally:
-            self._log(arrival, client)
+            self.log(arrival, client)
 
     def _refusal(self, arrival: Arrival) -> str:
         host, origin = arrival.header(b"host") or b"", arrival.header(b"origin") or b""
@@ -187,7 +176,8 @@ class App:
         if self.conversations.store_faults.due():
             log.warning("%s", error)
 
-    def _log(self, arrival: Arrival, client: AsgiClient) -> None:
+    def log(self, arrival: Arrival, client: Seen) -> None:
+        """Writes the line of a request that is over."""
         if not access.isEnabledFor(logging.INFO):
             return
         outcome = client.outcome

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 from tidegate.upstream.decode import BodyTooLarge
@@ -33,7 +33,7 @@ class ClientGone(Exception):
 class Arrival:
     """One HTTP request: what is known before its body is read. Nothing of it changes."""
 
-    __slots__ = ("_names", "_plain", "alike", "began", "headers", "id", "length", "method", "path", "query")
+    __slots__ = ("_names", "alike", "began", "headers", "id", "length", "method", "path", "query")
 
     def __init__(self, method: str, path: str, query: bytes, headers: Headers) -> None:
         self.id = next_id()
@@ -52,7 +52,6 @@ class Arrival:
         value = names.get(b"content-length")
         self.length = int(value) if value is not None and value.isdigit() else None
         """Bytes of the body where it is announced."""
-        self._plain: dict[str, str] | None = None
 
     def again(self, digits: bytes) -> Arrival:
         """Another request with the same head but for its Content-Length, which this one has too."""
@@ -64,10 +63,6 @@ class Arrival:
         same._names = names = self._names.copy()
         names[b"content-length"] = digits
         same.length = int(digits)
-        same._plain = None
-        if self._plain is not None:
-            same._plain = plain = self._plain.copy()
-            plain["content-length"] = digits.decode()
         return same
 
     def header(self, name: bytes) -> bytes | None:
@@ -82,15 +77,31 @@ class Arrival:
     @property
     def plain(self) -> Mapping[str, str]:
         """The headers as text; of a name that came twice, the last value."""
-        if self._plain is None:
-            self._plain = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
-        return self._plain
+        return _Plain(self._names)
 
     @property
     def upgrades(self) -> bool:
         """Asks for a WebSocket. Any other `Upgrade` (Java's `h2c`) is an offer, to be ignored (RFC 9110, 7.8)."""
         asked = self.header(b"upgrade")
         return asked is not None and b"websocket" in asked.lower()
+
+
+class _Plain(Mapping[str, str]):
+    """Headers as text, each made when it is asked for."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: dict[bytes, bytes]) -> None:
+        self._names = names
+
+    def __getitem__(self, name: str) -> str:
+        return self._names[name.encode("latin-1", "replace")].decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def arrived(scope: Scope) -> Arrival:

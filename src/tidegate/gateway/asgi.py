@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tidegate.drive.answer import HeldAnswer
 from tidegate.engine.effects import Head, Outcome, UpstreamError
@@ -25,6 +26,35 @@ DECODED_LIMIT = 64 << 20
 
 class CutShort(Exception):
     """The upstream's answer broke after it had begun: the client's connection must end without a proper end."""
+
+
+class Seen(Protocol):
+    """What the log says of a request that is over."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What happened to it."""
+        ...
+
+    @property
+    def status(self) -> int:
+        """Of the answer; 0 where there was none."""
+        ...
+
+    @property
+    def own(self) -> str:
+        """Why the answer was the gateway's own; empty where it was an upstream's."""
+        ...
+
+    @property
+    def provider(self) -> str:
+        """Whose answer it was."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """And of which model."""
+        ...
 
 
 @dataclass(slots=True)
@@ -92,16 +122,9 @@ class AsgiClient:
 
     async def answer_head(self, status: int, headers: Headers) -> None:
         """Begins with the head of an upstream's answer. Raises `UpstreamError` for a status that HTTP does not have."""
-        await self._begin(status, self.begun_answer(status, headers))
-
-    def begun_answer(self, status: int, headers: Headers) -> Headers:
-        """The headers that an upstream's answer begins with; from now on it has begun. Raises `UpstreamError` for a
-        status that HTTP does not have."""
-        if not 200 <= status <= 599:
-            raise UpstreamError(f"The upstream answered with status {status}. Check that the URL is that of the API.")
-        self.answering = self.begun = True
-        self.status = status
-        return [*returned(status, headers), *outcome_headers(self.request_id, self.outcome)]
+        given = answer_headers(status, headers, self.request_id, self.outcome)
+        self.answering = True
+        await self._begin(status, given)
 
     async def piece(self, piece: bytes) -> None:
         """The next piece of the answer's body."""
@@ -147,6 +170,14 @@ class AsgiClient:
     async def _begin(self, status: int, headers: Headers) -> None:
         self.begun, self.status = True, status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+def answer_headers(status: int, headers: Headers, request_id: str, outcome: Outcome) -> Headers:
+    """The headers that an upstream's answer begins with here. Raises `UpstreamError` for a status that HTTP does not
+    have."""
+    if not 200 <= status <= 599:
+        raise UpstreamError(f"The upstream answered with status {status}. Check that the URL is that of the API.")
+    return [*returned(status, headers), *outcome_headers(request_id, outcome)]
 
 
 async def _decoded(pieces: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:

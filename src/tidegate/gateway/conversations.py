@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,16 +22,15 @@ from tidegate.engine.request import Kit, Request
 from tidegate.gateway.arrival import Arrival, Receive, while_connected, whole_body
 from tidegate.gateway.asgi import AsgiClient, CutShort
 from tidegate.gateway.credentials import Tenants
-from tidegate.gateway.edge import Edge, Line, Sender
+from tidegate.gateway.edge import Edge, Host, Line
 from tidegate.gateway.heading import Headings
-from tidegate.gateway.messages import bypasses, unbound
+from tidegate.gateway.messages import BYPASS, bypasses, unbound
 from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Choice, NoProvider, Targets
 from tidegate.gateway.upstream import ClientUpstream
 from tidegate.gateway.windows import Asking
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
-from tidegate.upstream.http import Headers
 from tidegate.upstream.pool import Pool
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
 from tidegate.wire.discreet import Discreet
@@ -96,110 +95,102 @@ class Conversations:
         self, arrival: Arrival, where: Route, dialect: DialectName, client: AsgiClient, receive: Receive
     ) -> None:
         """Answers one request. Raises `NoProvider`, `BodyTooLarge`, `UpstreamError`, `ClientGone` and `CutShort`."""
-        body = await whole_body(arrival, receive, self.body_limit)
-        notify = self._notify(arrival)
-        upstream, life = self._prepare(arrival, where, dialect, client, body, notify)
-        work = self._drive(self._driver(dialect, upstream, client, notify), upstream, life, None, client, notify)
-        await while_connected(work, receive, lambda: client.ended)
+        crossing = Crossing(self, arrival, where, dialect, await whole_body(arrival, receive, self.body_limit))
+        await while_connected(crossing.drive(client), receive, lambda: client.ended)
 
-    def at_once(
-        self,
-        arrival: Arrival,
-        where: Route,
-        dialect: DialectName,
-        client: AsgiClient,
-        line: Line,
-        sender: Sender,
-        told: Callable[[Coroutine[object, object, None]], Coroutine[object, object, None]],
-        over: Callable[[], None],
-    ) -> None:
-        """Answers one request, whose body is there, by plain calls; what needs waiting is awaited in `told`.
+    def at_once(self, arrival: Arrival, where: Route, dialect: DialectName, line: Line, host: Host) -> None:
+        """Answers one request, whose body is there, by plain calls; what needs waiting goes on in a task.
 
         Raises `NoProvider` and `BodyTooLarge`, where nothing has been done yet.
         """
-        notify = self._notify(arrival)
-        upstream, life = self._prepare(arrival, where, dialect, client, line.body, notify)
+        crossing = Crossing(self, arrival, where, dialect, line.body)
+        edge = Edge(line, crossing, host)
+        Direct(
+            crossing.life, dialect, line, edge, self.store, self.times, self.pace.hold_bytes, crossing.notify
+        ).start()
 
-        async def drive(begun: Begun) -> None:
-            await self._drive(self._driver(dialect, upstream, client, notify), upstream, life, begun, client, notify)
 
-        edge = Edge(line, sender, client, upstream, drive, told, over)
-        Direct(life, dialect, line, edge, self.store, self.times, self.pace.hold_bytes, notify).start()
+class Crossing:
+    """One request on its way: what was read of it, where it goes, and what is to become of it.
 
-    def _notify(self, arrival: Arrival) -> Callable[[Notify], None]:
-        def notify(notice: Notify) -> None:
-            if notice.event == "fault":
-                of_the_store = notice.detail.get("where") == "store"
-                tell(arrival, notice, quietly=of_the_store and not self.store_faults.due())
-            elif steps.isEnabledFor(logging.DEBUG):
-                tell(arrival, notice)
+    Making one raises `NoProvider` and `BodyTooLarge`; whatever else goes wrong, the request is relayed.
+    """
 
-        return notify
+    __slots__ = ("_heading", "_house", "arrival", "dialect", "life", "reading", "upstream")
 
-    def _prepare(
-        self,
-        arrival: Arrival,
-        where: Route,
-        dialect: DialectName,
-        client: AsgiClient,
-        body: bytes,
-        notify: Callable[[Notify], None],
-    ) -> tuple[ClientUpstream, Life]:
-        """Where a request goes and what is to become of it. Raises `NoProvider` and `BodyTooLarge`."""
-        reading = self._read(arrival, where, dialect, body, notify)
-        provider = reading.choice.provider
-        client.provider, client.model = provider.name, reading.choice.model
-        heading = self.headings.of(arrival, where, provider, dialect, watched=not reading.reason)
-        secret, root = heading.secret, heading.root
-        upstream = ClientUpstream(
-            self.pool,
+    def __init__(self, house: Conversations, arrival: Arrival, where: Route, dialect: DialectName, body: bytes) -> None:
+        self._house, self.arrival, self.dialect = house, arrival, dialect
+        self.reading = reading = self._read(where, body)
+        self._heading = heading = house.headings.of(
+            arrival, where, reading.choice.provider, dialect, watched=not reading.reason
+        )
+        self.upstream = ClientUpstream(
+            house.pool,
             arrival.method,
             heading.url,
-            root,
+            heading.root,
             arrival.query,
             unbound(heading.headers) if reading.changed else heading.headers,
             reading.body,
-            self._listener(secret, root, notify, lambda: self._ask(reading, root, heading.headers)),
+            self.heard,
             None if reading.changed else heading.lines,
         )
-        client.streams = reading.conversation is not None and reading.conversation.stream
-        life = self._life(arrival, where, dialect, reading, self.tenants.of(secret, root), notify)
-        return upstream, life
+        self.life: Life = self._life(where)
 
-    def _driver(
-        self, dialect: DialectName, upstream: ClientUpstream, client: AsgiClient, notify: Callable[[Notify], None]
-    ) -> Driver:
-        return Driver(dialect, upstream, client, self.store, self.flights, self.pace, notify)
+    @property
+    def provider(self) -> str:
+        """Whose answer it will be."""
+        return self.reading.choice.provider.name
 
-    async def _drive(
-        self,
-        driver: Driver,
-        upstream: ClientUpstream,
-        life: Life,
-        begun: Begun | None,
-        client: AsgiClient,
-        notify: Callable[[Notify], None],
-    ) -> None:
-        """Drives an exchange; whatever the driver itself fails at, the client's request is relayed."""
+    @property
+    def model(self) -> str:
+        """As the provider names it."""
+        return self.reading.choice.model
+
+    async def drive(self, client: AsgiClient, begun: Begun | None = None) -> None:
+        """Drives the exchange; whatever the driver itself fails at, the client's request is relayed."""
+        house = self._house
+        client.provider, client.model = self.provider, self.model
+        client.streams = self.reading.conversation is not None and self.reading.conversation.stream
+        driver = Driver(self.dialect, self.upstream, client, house.store, house.flights, house.pace, self.notify)
         try:
-            await driver.drive(life, begun)
+            await driver.drive(self.life, begun)
         except (UpstreamError, CutShort):
             raise
         except Exception as error:
-            notify(fault("driver", error))
+            self.notify(fault("driver", error))
             if client.begun:
                 raise
             client.outcome = Outcome(reason="fault")
-            await pass_on(await upstream.send(None, {}), client)
+            await pass_on(await self.upstream.send(None, {}), client)
 
-    def _read(
-        self, arrival: Arrival, where: Route, dialect: DialectName, body: bytes, notify: Callable[[Notify], None]
-    ) -> Reading:
+    def notify(self, notice: Notify) -> None:
+        """Tells the log."""
+        if notice.event == "fault":
+            of_the_store = notice.detail.get("where") == "store"
+            tell(self.arrival, notice, quietly=of_the_store and not self._house.store_faults.due())
+        elif steps.isEnabledFor(logging.DEBUG):
+            tell(self.arrival, notice)
+
+    def heard(self, status: int) -> None:
+        """An answer of this status has come to the client's credential."""
+        if not 200 <= status < 300:
+            return
+        house, heading, reading = self._house, self._heading, self.reading
         try:
-            encoding = arrival.plain.get("content-encoding", "")
-            plain = decode_body(body, encoding, self.body_limit) if encoding else body
-            conversation = self.kit.recall.read(dialect, plain)
-            choice = self.targets.choose(where, dialect, conversation.model)
+            house.tenants.accepted(heading.secret, heading.root)
+            if reading.conversation is not None and not reading.reason:
+                house.asking.heard(reading.choice.provider, reading.choice.model, heading.root, heading.headers)
+        except Exception as error:
+            self.notify(fault("tenant", error))
+
+    def _read(self, where: Route, body: bytes) -> Reading:
+        house, arrival, dialect = self._house, self.arrival, self.dialect
+        try:
+            encoding = arrival.header(b"content-encoding")
+            plain = decode_body(body, encoding.decode("latin-1"), house.body_limit) if encoding else body
+            conversation = house.kit.recall.read(dialect, plain)
+            choice = house.targets.choose(where, dialect, conversation.model)
             changed = choice.model != conversation.model
             if changed:
                 conversation = conversation.with_model(choice.model)
@@ -210,50 +201,28 @@ class Conversations:
         except (UnreadableBody, BodyUnreadable):
             reason = "unreadable_body"
         except Exception as error:
-            notify(fault("reading", error))
+            self.notify(fault("reading", error))
             reason = "fault"
-        return Reading(self.targets.choose(where, dialect, ""), body, reason=reason)
+        return Reading(house.targets.choose(where, dialect, ""), body, reason=reason)
 
-    def _life(
-        self,
-        arrival: Arrival,
-        where: Route,
-        dialect: DialectName,
-        reading: Reading,
-        tenant: bytes,
-        notify: Callable[[Notify], None],
-    ) -> Life:
+    def _life(self, where: Route) -> Life:
         """What is to become of a request; whatever fails here, it is relayed."""
+        house, reading, heading = self._house, self.reading, self._heading
         if reading.conversation is None or reading.reason:
             return relayed(reading.reason)
         try:
-            target = self.targets.target(reading.choice, dialect)
-            request = Request(arrival.id, reading.conversation, tenant, target, arrival.began)
-            return counted(request, self.kit) if where.kind == "count" else exchange(request, self.kit)
+            target = house.targets.target(reading.choice, self.dialect)
+            tenant = house.tenants.of(heading.secret, heading.root)
+            request = Request(self.arrival.id, reading.conversation, tenant, target, self.arrival.began)
+            return counted(request, house.kit) if where.kind == "count" else exchange(request, house.kit)
         except Exception as error:
-            notify(fault("target", error))
+            self.notify(fault("target", error))
             return relayed("fault")
-
-    def _ask(self, reading: Reading, root: str, headers: Headers) -> None:
-        if reading.conversation is not None and not reading.reason:
-            self.asking.heard(reading.choice.provider, reading.choice.model, root, headers)
-
-    def _listener(
-        self, secret: bytes, root: str, notify: Callable[[Notify], None], ask: Callable[[], None]
-    ) -> Callable[[int], None]:
-        def heard(status: int) -> None:
-            if 200 <= status < 300:
-                try:
-                    self.tenants.accepted(secret, root)
-                    ask()
-                except Exception as error:
-                    notify(fault("tenant", error))
-
-        return heard
 
 
 def _hands_off(arrival: Arrival, conversation: Conversation) -> str:
-    if bypasses(arrival.plain):
+    asked = arrival.header(BYPASS)
+    if asked is not None and bypasses(asked):
         return "bypassed"
     return "own_compaction" if own_compaction(conversation, arrival.plain) else ""
 

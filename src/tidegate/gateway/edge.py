@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from tidegate.drive.answer import HeldAnswer
 from tidegate.drive.direct import Begun, Listened
 from tidegate.engine.effects import Head, Outcome
+from tidegate.engine.exchange import Life
 from tidegate.gateway.arrival import Arrival, ClientGone, Message
-from tidegate.gateway.asgi import AsgiClient
+from tidegate.gateway.asgi import AsgiClient, Seen, answer_headers
 from tidegate.gateway.upstream import ClientUpstream
 from tidegate.upstream.http import Headers
+from tidegate.wire.conversation import DialectName
 
 
 class Line(Protocol):
@@ -88,74 +90,124 @@ class Sender:
         self.wake()
 
 
-@dataclass(slots=True)
-class Edge:
-    """See `tidegate.drive.direct.Edge`."""
+class Crossing(Protocol):
+    """A request on its way (`tidegate.gateway.conversations`)."""
 
-    line: Line
-    sender: Sender
-    client: AsgiClient
-    upstream: ClientUpstream = field(repr=False)
-    drive: Callable[[Begun], Coroutine[object, object, None]]
-    """Goes on with what needs waiting."""
-    told: Callable[[Coroutine[object, object, None]], Coroutine[object, object, None]]
-    """Awaits that, and tells the client what goes wrong in it."""
-    over: Callable[[], None]
-    """Hears of the end."""
+    arrival: Arrival
+    dialect: DialectName
+    life: Life
+    upstream: ClientUpstream
+
+    @property
+    def provider(self) -> str:
+        """Whose answer it will be."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """As the provider names it."""
+        ...
+
+    def heard(self, status: int) -> None:
+        """An answer has come."""
+        ...
+
+    async def drive(self, client: AsgiClient, begun: Begun | None = None) -> None:
+        """Goes on with what needs waiting."""
+        ...
+
+
+class Host(Protocol):
+    """The application, as far as it is needed here."""
+
+    async def told(self, arrival: Arrival, client: AsgiClient, work: Coroutine[object, object, None]) -> None:
+        """Awaits the work for a client, who is told what goes wrong in it."""
+        ...
+
+    def log(self, arrival: Arrival, seen: Seen) -> None:
+        """Writes the line of a request that is over."""
+        ...
+
+
+class Edge:
+    """See `tidegate.drive.direct.Edge`. Also what is said of the request when it is over."""
+
+    __slots__ = ("_crossing", "_host", "_line", "outcome", "own", "status")
+
+    def __init__(self, line: Line, crossing: Crossing, host: Host) -> None:
+        self._line, self._crossing, self._host = line, crossing, host
+        self.outcome = _NOTHING
+        self.status = 0
+        self.own = ""
+
+    @property
+    def provider(self) -> str:
+        """Whose answer it was."""
+        return self._crossing.provider
+
+    @property
+    def model(self) -> str:
+        """And of which model."""
+        return self._crossing.model
 
     def send_now(
         self, body: bytes | None, add_headers: Mapping[str, str], listener: Callable[[bool], None]
     ) -> Listened | None:
         """Sends on an idle connection."""
-        return self.upstream.send_now(body, add_headers, listener)
+        return self._crossing.upstream.send_now(body, add_headers, listener)
 
     def heard(self, status: int) -> None:
         """An answer has come."""
-        self.upstream.on_status(status)
+        self._crossing.heard(status)
 
     def begin(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> None:
         """Writes the answer's head."""
-        self.client.outcome = outcome
-        self.line.start(head.status, self.client.begun_answer(head.status, answer.incoming.headers))
+        headers = answer_headers(head.status, answer.incoming.headers, self._crossing.arrival.id, outcome)
+        self.outcome, self.status = outcome, head.status
+        self._line.start(head.status, headers)
 
     def done(self) -> None:
         """It is over."""
-        self.client.ended = True
-        self.over()
+        self._host.log(self._crossing.arrival, self)
 
     def carry_on(self, begun: Begun) -> None:
         """Goes on in a task, which a client that leaves cancels."""
-        task = asyncio.get_running_loop().create_task(self.told(self._rest(begun)))
+        crossing, sender = self._crossing, Sender(self._line)
+        client = AsgiClient(sender, crossing.dialect, crossing.arrival.id, crossing.arrival.headers)
+        work = self._host.told(crossing.arrival, client, self._rest(begun, client, sender))
+        task = asyncio.get_running_loop().create_task(work)
         running.add(task)
-        task.add_done_callback(self._landed)
+        task.add_done_callback(partial(self._landed, client))
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
+    def _landed(self, client: AsgiClient, task: asyncio.Task[None]) -> None:
         running.discard(task)
-        if not self.client.ended:
-            self.line.abort()  # the client sees that its answer was cut
+        if not client.ended:
+            self._line.abort()  # the client sees that its answer was cut
 
-    async def _rest(self, begun: Begun) -> None:
+    async def _rest(self, begun: Begun, client: AsgiClient, sender: Sender) -> None:
         task = asyncio.current_task()
         assert task is not None
         gone = False
 
         def left() -> None:
             nonlocal gone
-            self.sender.leave()
-            if not self.client.ended:
+            sender.leave()
+            if not client.ended:
                 gone = True
                 task.cancel()
 
-        self.line.on_gone = left
+        self._line.on_gone = left
         try:
-            await self.drive(begun)
+            await self._crossing.drive(client, begun)
         except asyncio.CancelledError:
             if gone and task.uncancel() == 0:
                 raise ClientGone from None
             raise
         finally:
-            self.line.on_gone = None
+            self._line.on_gone = None
 
+
+_NOTHING = Outcome()
 
 running: set[asyncio.Task[None]] = set()
 """Tasks that go on: the loop itself holds them weakly."""

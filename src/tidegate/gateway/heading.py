@@ -1,6 +1,6 @@
 """What becomes of a request's head on its way upstream: address, headers, whose it is.
 
-Remembers it for the next request of the same client, whose head seldom changes but for its length. Knows headers and
+Remembers it for the next request of the same connection, whose head seldom changes but for its length. Knows headers and
 targets; no body. Called for every conversation.
 """
 
@@ -51,8 +51,7 @@ class Headings:
 
         Raises `NoProvider` where the provider has no address, `UpstreamError` where a header can't be written.
         """
-        own = tuple([header for header in arrival.headers if header[0] != b"content-length"])
-        key = (provider.name, where, arrival.query, watched, own)
+        key = (arrival.alike, provider.name, watched)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._make(arrival, where, provider, dialect, watched=watched)

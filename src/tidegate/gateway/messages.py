@@ -14,7 +14,7 @@ from tidegate.wire.conversation import DialectName
 from tidegate.wire.jsontext import loads
 
 PREFIX = b"x-tidegate-"
-BYPASS = "x-tidegate-bypass"
+BYPASS = b"x-tidegate-bypass"
 
 NOT_FORWARDED = frozenset({b"host", b"content-length", b"expect"})
 """Request headers that belong to one hop, beside those HTTP names."""
@@ -26,7 +26,7 @@ BODY_BOUND = frozenset(
 
 _PLAIN = (b"accept-encoding", b"identity")
 
-NO = frozenset({"", "0", "false", "no", "off"})
+NO = frozenset({b"", b"0", b"false", b"no", b"off"})
 
 
 def forwarded(headers: Headers) -> Headers:
@@ -86,9 +86,9 @@ def own_headers(request_id: str, reason: str = "") -> Headers:
     ]
 
 
-def bypasses(headers: Mapping[str, str]) -> bool:
-    """Whether the client wants its request left alone."""
-    return headers.get(BYPASS, "").strip().lower() not in NO
+def bypasses(asked: bytes) -> bool:
+    """Whether a client that sent `BYPASS` with this value wants its request left alone."""
+    return asked.strip().lower() not in NO
 
 
 def spoken(headers: Mapping[str, str]) -> DialectName:
