@@ -9,6 +9,8 @@ from tidegate.simulator.jsontext import JsonObject, JsonValue
 from tidegate.simulator.minting import hash_of
 from tidegate.simulator.world import Desk
 
+_NOBODY = {"org": "", "key": "", "model": ""}
+
 
 def seal(desk: Desk, kind: str, payload: JsonObject, model: str = "") -> str:
     """An `encrypted_content` that only this provider reads, and only for its owner."""
@@ -21,7 +23,7 @@ def unseal(desk: Desk, kind: str, sealed: JsonValue, model: str = "") -> JsonObj
     payload = desk.world.mint.unseal(_kind(desk, kind), sealed) if isinstance(sealed, str) else None
     if payload is None:
         return None
-    owner = payload["owner"]
+    owner = payload.get("owner", _NOBODY)
     knobs = desk.world.settings.responses_compaction
     if knobs.bound_to_model and kind == "compaction" and owner["model"] != model:
         return None
@@ -38,7 +40,7 @@ def unseal(desk: Desk, kind: str, sealed: JsonValue, model: str = "") -> JsonObj
 
 
 def _kind(desk: Desk, kind: str) -> str:
-    return f"{kind} of {desk.profile.name}"
+    return kind if desk.profile.name == "openai" else f"{kind} of {desk.profile.name}"
 
 
 def _hidden(key: str) -> str:
