@@ -92,7 +92,7 @@ class Prefixes(Mapping[int, bytes]):
         return len(self._joined) // LINK_BYTES - 1
 
 
-class Chain(msgspec.Struct, frozen=True):
+class Chain(msgspec.Struct, frozen=True, gc=False):
     """The names of every beginning of one history: `links[k]` is the hash of its first k items, 32 bytes
     each.
 

@@ -20,7 +20,7 @@ from tidegate.wire.conversation import Conversation, DialectName, Facts, Unreada
 from tidegate.wire.jsontext import canonical_dumps, loads
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One item, read."""
 
     facts: Facts
@@ -29,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True):
     fingerprint: bytes
 
 
-class Top(msgspec.Struct, frozen=True):
+class Top(msgspec.Struct, frozen=True, gc=False):
     """What stands beside and before the chained items, read: system prompt, leading items, tools, schema."""
 
     head: bytes

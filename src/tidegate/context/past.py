@@ -69,15 +69,17 @@ class Past:
 
     def extended(self, kept: int, new: Sequence[Entry]) -> Past:
         """The first `kept` items, and new ones after them."""
-        past = Past()
+        past = Past.__new__(Past)
+        past._facts = None
         past.entries = self.entries[:kept] + tuple(new)
         past.sums, past.thoughts = self.sums[: kept + 1], self.thoughts[: kept + 1]
         past.marks = self.marks[: kept + 1]
         past.humans, past.turns = self.humans[:kept], self.turns[:kept]
         past.odd = self.odd if self.odd is not None and self.odd < kept else None
         past._append(kept, new)
-        past._chains = {tenant: chain.cut(kept) for tenant, chain in [*self._chains.items()]}
-        past._seams = {at: known for at, it in [*self._seams.items()] if (known := it.cut(kept)) is not None}
+        # Both are replaced as they grow, never changed, so another thread may do so now.
+        past._chains = {tenant: chain.cut(kept) for tenant, chain in self._chains.items()}
+        past._seams = {at: known for at, it in self._seams.items() if (known := it.cut(kept)) is not None}
         return past
 
     def _append(self, position: int, new: Sequence[Entry]) -> None:

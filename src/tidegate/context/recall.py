@@ -341,10 +341,10 @@ class Recall:
             return
         self._bytes -= record.weight
         for key in record.keys:
-            left = tuple(other for other in self._at.get(key, ()) if other is not record)
-            if left:
-                self._at[key] = left
-            else:
+            found = self._at.get(key, ())
+            if len(found) > 1:
+                self._at[key] = tuple([other for other in found if other is not record])
+            elif record in found:
                 self._at.pop(key, None)
 
 

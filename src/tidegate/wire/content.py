@@ -69,6 +69,8 @@ def words_of(value: JsonValue) -> str:
 
 def unknown_parts(content: JsonValue, reader_of: ReaderOf) -> list[JsonValue]:
     """The parts of a type that no reader knows."""
+    if content is None or isinstance(content, str):
+        return []
     return [
         part
         for part in as_list(content)
@@ -78,6 +80,8 @@ def unknown_parts(content: JsonValue, reader_of: ReaderOf) -> list[JsonValue]:
 
 def own_ids(item: JsonObject, unknown: Sequence[JsonValue]) -> tuple[str, ...]:
     """The ids an item and its unknown parts go by: another unknown thing may name them."""
+    if not unknown:
+        return ids_at(item, "id")
     named = [
         name for part in unknown if isinstance(part, dict) for name in ids_at(part, "id", "call_id", "tool_use_id")
     ]
@@ -86,6 +90,8 @@ def own_ids(item: JsonObject, unknown: Sequence[JsonValue]) -> tuple[str, ...]:
 
 def mentioned(unknown: Sequence[JsonValue]) -> tuple[str, ...]:
     """Everything in unknown parts that could be another item's id."""
+    if not unknown:
+        return ()
     return unique(short_strings([*unknown]))
 
 

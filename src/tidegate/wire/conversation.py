@@ -52,7 +52,7 @@ class Part(msgspec.Struct, frozen=True, gc=False):
         return f"Part(kind={self.kind!r}, name={self.name!r}, id={self.id!r}, data_bytes={self.data_bytes})"
 
 
-class Facts(msgspec.Struct, frozen=True):
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """What the cutter and the engine need to know of an item."""
 
     kind: str
