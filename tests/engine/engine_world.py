@@ -37,6 +37,7 @@ from tidegate.engine.request import Kit, Request, Target
 from tidegate.overflow.classify import classify
 from tidegate.overflow.window import Windows
 from tidegate.simulator import chat, messages, responses, summarizer, tokens
+from tidegate.simulator.context_settings import BINDING
 from tidegate.simulator.profiles import PROFILES, Size, error_body
 from tidegate.simulator.refusals import Refusal
 from tidegate.simulator.turn import Turn
@@ -60,7 +61,8 @@ TAG = re.compile(r"ART-\d+-")
 
 def judge(dialect: str, raw: bytes, world: World, profile: str = "") -> Turn:
     """Raises `Refusal` with the first rule that the body breaks."""
-    return READERS[dialect](json.loads(raw), Desk(world, PROFILES[profile or PROVIDERS[dialect]]))
+    desk = Desk(world, PROFILES[profile or PROVIDERS[dialect]], betas=frozenset({BINDING}))
+    return READERS[dialect](json.loads(raw), desk)
 
 
 def breaks(dialect: str, raw: bytes, world: World, profile: str = "") -> str:
@@ -206,7 +208,7 @@ class Gateway:
     """All that was saved, in order."""
 
     def serve(self, raw: bytes, tenant: bytes = TENANT, life: Callable[[Request, Kit], Life] = exchange) -> Exchange:
-        request = Request("r1", read(self.dialect, raw), tenant, self.to, 1000.0)  # type: ignore[arg-type]
+        request = Request("r1", self.kit.recall.read(self.dialect, raw), tenant, self.to, 1000.0)  # type: ignore[arg-type]
         seen = Exchange(request)
         running = life(request, self.kit)
         try:

@@ -185,7 +185,6 @@ FINE = {
     "prefill": messages(GO, assistant("The answer is (")),
     "final-assistant-empty": messages(GO, assistant("x"), GO, assistant("")),
     "system-between": messages(GO, assistant("x"), GO, {"role": "system", "content": "Be brief."}),
-    "context-edits": messages(context_management={"edits": []}),
 }
 
 

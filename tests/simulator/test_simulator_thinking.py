@@ -1,18 +1,19 @@
 """What may become of Anthropic thinking: signatures, the newest tool round, preserved thinking."""
 
 import pytest
-from simulator_calls import MESSAGES, MESSAGES_TOOL, app_of, assistant, call, messages, user
+from simulator_calls import KEYS, MESSAGES, MESSAGES_TOOL, app_of, assistant, call, messages, user
 
 ON = {"type": "enabled", "budget_tokens": 1024}
 OLD, NEW, PRESERVING = "claude-sonnet-4-5", "claude-opus-4-6", "claude-sonnet-5-5"
 GO = user("Go.")
 MODIFIED = "blocks in the latest assistant message cannot be modified"
+CONTROLS = KEYS | {"anthropic-beta": "thinking-binding-controls-2026-08-01"}
 BOUND = "The block is bound to a different conversation. Remove the block, or set"
 
 
-def ask(app, *entries, model=OLD, thinking=ON, **more):
+def ask(app, *entries, model=OLD, thinking=ON, headers=KEYS, **more):
     body = messages(*entries, max_tokens=2000, tools=[MESSAGES_TOOL], **more) | {"model": model}
-    return call(app, MESSAGES, body | ({"thinking": thinking} if thinking else {}))
+    return call(app, MESSAGES, body | ({"thinking": thinking} if thinking else {}), headers)
 
 
 def answering(content, words="done"):
@@ -146,17 +147,34 @@ class TestPreservedThinking:
         app = app_of(tool_rounds=0)
         content = ask(app, GO, model=PRESERVING).json["content"]
         dropping = ON | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
-        answer = ask(app, user("Other."), assistant(content), GO, model=PRESERVING, thinking=dropping)
+        answer = ask(app, user("Other."), assistant(content), GO, model=PRESERVING, thinking=dropping, headers=CONTROLS)
         assert answer.json["input_transformations"] == [
             {"type": "thinking_dropped", "path": "messages.1.content.0", "reason": "prefix_binding_mismatch"}
         ]
+
+    def test_what_follows_a_dropped_block_goes_with_it(self):
+        app = app_of(tool_rounds=0)
+        (first, words) = ask(app, GO, model=PRESERVING).json["content"]
+        (second, _) = ask(app, user("Other."), model=PRESERVING).json["content"]
+        dropping = ON | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+        history = [user("Other."), assistant([first, second, words]), GO]
+        answer = ask(app, *history, model=PRESERVING, thinking=dropping, headers=CONTROLS)
+        places = [entry["path"] for entry in answer.json["input_transformations"]]
+        assert places == ["messages.1.content.0", "messages.1.content.1"]
+        assert ask(app, *history[:1], assistant([second, words]), GO, model=PRESERVING).status == 200
+
+    def test_drop_block_needs_its_beta(self):
+        dropping = ON | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+        answer = ask(app_of(), GO, model=PRESERVING, thinking=dropping)
+        assert answer.error == "thinking.enabled.block_binding: Extra inputs are not permitted"
 
     def test_nothing_is_dropped_from_the_same_conversation(self):
         app = app_of(tool_rounds=0)
         content = ask(app, GO, model=PRESERVING).json["content"]
         dropping = ON | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
-        answer = ask(app, GO, assistant(content), GO, model=PRESERVING, thinking=dropping)
-        assert "input_transformations" not in answer.json
+        answer = ask(app, GO, assistant(content), GO, model=PRESERVING, thinking=dropping, headers=CONTROLS)
+        assert answer.json["input_transformations"] == []
+        assert "input_transformations" not in ask(app, GO, model=PRESERVING).json
 
     def test_in_an_open_round_it_may_go_only_if_the_past_has_changed(self):
         app, content = open_round(PRESERVING)

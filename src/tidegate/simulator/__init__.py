@@ -6,12 +6,14 @@ tests, the demo and benches.
 
 from tidegate.simulator.app import SimulatorApp, create_app
 from tidegate.simulator.compaction_settings import ResponsesCompaction
+from tidegate.simulator.context_settings import ContextManagement
 from tidegate.simulator.script import Step, read_steps
 from tidegate.simulator.serving import Simulator, run, serve
 from tidegate.simulator.settings import SimulatorSettings
 from tidegate.simulator.state import Record, SimulatorState, Violation
 
 __all__ = [
+    "ContextManagement",
     "Record",
     "ResponsesCompaction",
     "Simulator",

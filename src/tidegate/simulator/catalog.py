@@ -5,13 +5,14 @@ Called by the app.
 
 from __future__ import annotations
 
+from tidegate.simulator import tokens
 from tidegate.simulator.chat import CREATED
 from tidegate.simulator.jsontext import JsonObject
 from tidegate.simulator.profiles import Profile
 from tidegate.simulator.refusals import Refusal
 from tidegate.simulator.settings import SimulatorSettings
 from tidegate.simulator.transport import Exchange
-from tidegate.simulator.turn import DialectName
+from tidegate.simulator.turn import Turn
 
 _WINDOW_FIELDS = {
     "openrouter": "context_length",
@@ -39,11 +40,14 @@ def models(path: str, settings: SimulatorSettings, profile: Profile, anthropic: 
     return {"object": "list", "data": entries}
 
 
-def counted(dialect: DialectName, size: int) -> JsonObject:
+def counted(turn: Turn, factor: float) -> JsonObject:
     """The answer of a counting endpoint."""
-    return (
-        {"input_tokens": size} if dialect == "messages" else {"object": "response.input_tokens", "input_tokens": size}
-    )
+    if turn.dialect != "messages":
+        return {"object": "response.input_tokens", "input_tokens": turn.input_tokens}
+    told: JsonObject = {"input_tokens": turn.input_tokens}
+    if turn.managed is not None and turn.managed.applied is not None:
+        told["context_management"] = {"original_input_tokens": tokens.scale(turn.managed.original, factor)}
+    return told
 
 
 def no_such_path(exchange: Exchange, known: bool, profile: Profile) -> Refusal:

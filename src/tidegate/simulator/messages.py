@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.simulator import messages_rules, messages_thinking, tokens
+from tidegate.simulator import messages_compaction, messages_edits, messages_rules, messages_thinking, tokens
+from tidegate.simulator.betas import COMPACTING, of_model
+from tidegate.simulator.context_settings import BINDING, THRESHOLD
 from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, decode, encode, objects, text_of
-from tidegate.simulator.messages_rules import Spoken, text_blocks
+from tidegate.simulator.managed import Managed
+from tidegate.simulator.messages_edits import Edits
+from tidegate.simulator.messages_rules import Spoken
+from tidegate.simulator.messages_window import Window, chain, items_of, replace_blocks
+from tidegate.simulator.refusals import refuse
 from tidegate.simulator.stream import HEARTBEATS, Frame, deltas
 from tidegate.simulator.turn import Call, Reply, Tool, Turn, Usage
 from tidegate.simulator.world import Desk
 
+_TOOL_CHANGES = ("tool_addition", "tool_removal")
 _STOP = {
     "stop": "end_turn",
     "tool": "tool_use",
@@ -25,19 +32,31 @@ _STOP = {
 
 def read(body: JsonObject, desk: Desk, *, counting: bool = False) -> Turn:
     """Raises `Refusal`."""
-    spoken = messages_rules.check(body, desk, counting=counting)
-    dropped = messages_thinking.check(body, spoken, desk)
-    gone = {entry["path"] for entry in dropped}
-    items = _without(body["messages"], gone) if gone else list(body["messages"])
+    asked = messages_compaction.asks(body, desk)
+    on_demand = asked and not counting
+    edits = messages_edits.read(body, desk)
+    spoken = messages_rules.check(body, desk, counting=counting, compacting=on_demand)
+    window = replace_blocks(body, spoken, desk, edit=bool(edits and edits.threshold))
+    messages_rules.check_order(spoken, compacting=on_demand)
+    _platform(body, spoken, edits, desk)
+    dropped = messages_thinking.check(body, window, desk, compacting=asked)
+    items = items_of(body["messages"], window, {entry["path"] for entry in dropped}, drops=desk.habits.drops_blocks)
     tools = objects(body.get("tools"))
-    last_text, rounds = _newest(spoken)
+    fixed = tokens.item(tools) + tokens.item(body.get("system"))
+    managed = _managed(body, window, edits, desk)
+    managed.on_demand = on_demand
+    managed.original = fixed + tokens.items(items)
+    if edits is not None:
+        items, managed.applied = messages_edits.clear(items, fixed, edits, desk)
+    managed.changed = items != body["messages"]
+    last_text, rounds = _newest(window)
     return Turn(
         dialect="messages",
         body=body,
         model=body["model"],
         stream=bool(body.get("stream")),
         items=items,
-        fixed=tokens.item(tools) + tokens.item(body.get("system")),
+        fixed=fixed,
         tools=tuple(_tool(tool) for tool in tools if "input_schema" in tool),
         forced=_forced(body.get("tool_choice")),
         last_text=last_text,
@@ -46,7 +65,45 @@ def read(body: JsonObject, desk: Desk, *, counting: bool = False) -> Turn:
         thinking=messages_thinking.asks(body),
         system=text_of(body.get("system") or ""),
         notes=dropped,
+        managed=managed,
     )
+
+
+def _platform(body: JsonObject, spoken: list[Spoken], edits: Edits | None, desk: Desk) -> None:
+    """What not every provider or model can do."""
+    if edits and edits.threshold and THRESHOLD not in of_model(body["model"], desk.world.settings.context):
+        text = f"context_management: `{body['model']}` does not support `{messages_edits.COMPACT}`"
+        refuse(text, rule="compaction-model")
+    rounds = any(block.kind in ("tool_use", "tool_result") for turn in spoken for block in turn.blocks)
+    if desk.habits.needs_tools and rounds and not body.get("tools"):
+        text = "The toolConfig field must be defined when using toolUse and toolResult content blocks."
+        refuse(text, rule="tools-missing")
+
+
+def _managed(body: JsonObject, window: Window, edits: Edits | None, desk: Desk) -> Managed:
+    """What the request asks of context management, and the hashes that it will be bound to."""
+    turns = window.spoken
+    begun = bool(turns) and turns[-1].role == "assistant"
+    return Managed(
+        itemised=bool(desk.betas & COMPACTING),
+        threshold=edits.threshold if edits else None,
+        reports=BINDING in desk.betas,
+        base=window.base,
+        source=chain(window.start, turns),
+        answered=chain(window.start, turns[:-1] if begun else turns),
+        last_role=turns[-1].role if turns else "",
+        preserved=messages_thinking.preserves(body["model"], desk.world),
+        replayed=window.block,
+        tool_changes=_tool_changes(window),
+        verdict="replayed" if window.block is not None else "",
+    )
+
+
+def _tool_changes(window: Window) -> list[JsonObject] | None:
+    """The changes of the tool set in a conversation, those that an earlier compaction tells of included."""
+    told = list(objects(window.block.get("tool_changes"))) if window.block else []
+    made = [block.value for turn in window.spoken for block in turn.blocks if block.kind in _TOOL_CHANGES]
+    return [*told, *made] or None
 
 
 def drop_oldest(turn: Turn) -> bool:
@@ -62,16 +119,18 @@ def drop_oldest(turn: Turn) -> bool:
 def answer(turn: Turn, reply: Reply, usage: Usage, desk: Desk) -> JsonObject:
     """A whole message."""
     mint = desk.world.mint
-    content: list[JsonObject] = []
-    if reply.thinking:
-        content.append(_thinking(turn, reply.thinking, desk))
+    managed = turn.managed or Managed()
+    content: list[JsonObject] = list(managed.made)
+    thought = _thinking(turn, reply.thinking, managed, desk) if reply.thinking else None
+    if thought is not None:
+        content.append(thought)
     if reply.text and reply.finish != "refusal":
         content.append({"type": "text", "text": reply.text, "citations": None})
     content += [_tool_use(call, mint.id("toolu_")) for call in reply.calls]
-    if reply.thinking:
+    if thought is not None:
         for block in content:
             if block["type"] == "tool_use":
-                desk.world.thinking.put(block["id"], content[:1])
+                desk.world.thinking.put(block["id"], [thought])
     message: JsonObject = {
         "id": mint.id("msg_"),
         "type": "message",
@@ -82,7 +141,12 @@ def answer(turn: Turn, reply: Reply, usage: Usage, desk: Desk) -> JsonObject:
         "stop_sequence": None,
         "usage": _usage(usage),
     }
-    if turn.notes:
+    if managed.itemised and (managed.made or desk.habits.itemises_always):
+        spent = {"type": "message", **messages_compaction.usage_json(usage)}
+        message["usage"]["iterations"] = [*managed.iterations, spent]
+    if managed.applied is not None:
+        message["context_management"] = {"applied_edits": managed.applied}
+    if managed.reports:
         message["input_transformations"] = turn.notes
     return message
 
@@ -91,8 +155,11 @@ def frames(turn: Turn, whole: JsonObject, desk: Desk) -> Iterator[Frame]:
     """The same message as a stream, with a ping where the API sends one."""
     size = desk.world.settings.delta_chars
     usage = whole["usage"]
-    begun = whole | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}
-    begun.pop("input_transformations", None)
+    before = (turn.managed.before if turn.managed else None) or {}
+    opening = usage | {"output_tokens": min(usage["output_tokens"], 1)} | before
+    opening.pop("iterations", None)
+    begun = whole | {"content": [], "stop_reason": None, "usage": opening}
+    begun.pop("context_management", None)
     yield _event("message_start", opening=True, message=begun)
     if not whole["content"]:
         yield HEARTBEATS["messages"]
@@ -104,9 +171,12 @@ def frames(turn: Turn, whole: JsonObject, desk: Desk) -> Iterator[Frame]:
         for delta in pieces:
             yield _event("content_block_delta", index=index, delta=delta)
         yield _event("content_block_stop", index=index)
-    end = {"delta": {"stop_reason": whole["stop_reason"], "stop_sequence": None}, "usage": usage}
-    if turn.notes:
-        end["input_transformations"] = turn.notes
+    delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+    if "stop_details" in whole:
+        delta["stop_details"] = whole["stop_details"]
+    end = {"delta": delta, "usage": usage}
+    if "context_management" in whole:
+        end["context_management"] = whole["context_management"]
     yield _event("message_delta", **end)
     yield _event("message_stop")
 
@@ -131,6 +201,10 @@ def _block_events(block: JsonObject, size: int) -> tuple[JsonObject, list[JsonOb
             words = _arguments(block)
             pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in deltas(words, size)]
             return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": ""}, *pieces]
+        case "compaction" if "signature" not in block:
+            # A threshold compaction is announced empty and comes in one delta; one on demand comes whole.
+            told = {name: value for name, value in block.items() if name != "type"}
+            return {"type": "compaction", "content": None}, [{**told, "type": "compaction_delta"}]
         case "text":
             return block | {"text": ""}, [
                 {"type": "text_delta", "text": piece} for piece in deltas(block["text"], size)
@@ -145,21 +219,13 @@ def _arguments(block: JsonObject) -> str:
 
 
 def _usage(usage: Usage) -> JsonObject:
-    return {
-        "input_tokens": usage.input - usage.cached,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": usage.cached,
-        "output_tokens": usage.output,
-        "service_tier": "standard",
-    }
+    return {**messages_compaction.usage_json(usage), "service_tier": "standard"}
 
 
-def _thinking(turn: Turn, text: str, desk: Desk) -> JsonObject:
+def _thinking(turn: Turn, text: str, managed: Managed, desk: Desk) -> JsonObject:
     """A thinking block that only this simulator can have made for this conversation."""
     model = messages_thinking.family(turn.model)
-    bound = ""
-    if messages_thinking.preserves(turn.model, desk.world):
-        bound = messages_thinking.prefix_hash(turn.body, turn.body["messages"])
+    bound = managed.answered if managed.preserved else ""
     mint = desk.world.mint
     if desk.world.settings.redact_thinking:
         payload = {"family": model, "bound": bound, "text": text, "nonce": mint.id("")}
@@ -171,10 +237,10 @@ def _tool_use(call: Call, id_: str) -> JsonObject:
     return {"type": "tool_use", "id": id_, "name": call.name, "input": decode(call.arguments)}
 
 
-def _newest(spoken: list[Spoken]) -> tuple[str, int]:
-    """Words of the newest user turn that has any, and the tool results in and after it."""
+def _newest(window: Window) -> tuple[str, int]:
+    """Words of the newest user turn that has any, and the tool results in and after it; else what a summary says."""
     rounds = 0
-    for turn in reversed(spoken):
+    for turn in reversed(window.spoken):
         if turn.role != "user":
             continue
         words = [str(block.value["text"]) for block in turn.blocks if block.kind == "text"]
@@ -182,20 +248,8 @@ def _newest(spoken: list[Spoken]) -> tuple[str, int]:
         if words:
             return "\n".join(words), rounds
         rounds += results
-    return "", rounds
-
-
-def _without(messages: list[JsonObject], gone: set[str]) -> list[JsonObject]:
-    """The messages without the blocks at these places."""
-    kept = []
-    for position, message in enumerate(messages):
-        content = [
-            block
-            for index, block in enumerate(text_blocks(message["content"]))
-            if f"messages.{position}.content.{index}" not in gone
-        ]
-        kept.append(message | {"content": content})
-    return kept
+    asked, earlier = messages_compaction.asked_in(str(window.block["content"])) if window.block else ("", 0)
+    return asked, rounds + earlier
 
 
 def _may_begin(message: JsonObject) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
+from tidegate.simulator.betas import COMPACTING
 from tidegate.simulator.fields import MESSAGES_BLOCKS, MESSAGES_BODY, MESSAGES_COUNT_BODY
 from tidegate.simulator.jsontext import JsonObject, JsonValue, objects
 from tidegate.simulator.refusals import Refusal, refuse
@@ -54,8 +56,11 @@ class Spoken:
         return self.blocks[-1].message
 
 
-def check(body: JsonObject, desk: Desk, *, counting: bool = False) -> list[Spoken]:
-    """The turns of a request that breaks no rule of form. Raises `Refusal` with the first one it breaks."""
+def check(body: JsonObject, desk: Desk, *, counting: bool = False, compacting: bool = False) -> list[Spoken]:
+    """The turns of a request that breaks no rule of form. Raises `Refusal` with the first one it breaks.
+
+    Their order is looked at by `check_order`. Failed compactions (`content: null`) are left out.
+    """
     for name in ("model", "messages", *(() if counting else ("max_tokens",))):
         if body.get(name) is None:
             refuse(f"{name}: Field required", rule="required")
@@ -75,17 +80,51 @@ def check(body: JsonObject, desk: Desk, *, counting: bool = False) -> list[Spoke
     if not isinstance(messages, list):
         refuse("messages: Input should be a valid list", rule="type")
     if not messages:
+        if compacting:
+            nothing_to_summarize()
         refuse("messages: at least one message is required", rule="empty")
     if len(messages) > MAX_MESSAGES:
         refuse(f"messages: List should have at most {MAX_MESSAGES} items after validation", rule="too-many-messages")
     _system(body.get("system"))
     spoken = _spoken(messages, desk)
     _markers(body)
-    if spoken[0].role != "user":
+    return spoken
+
+
+def check_order(spoken: list[Spoken], *, compacting: bool = False) -> None:
+    """Who begins, and tool rounds. Raises `Refusal`."""
+    if compacting:
+        _nothing_open(spoken)
+    if not spoken or (spoken[0].role != "user" and spoken[0].blocks[0].kind != "compaction"):
         refuse('messages: first message must use the "user" role', rule="first-role")
     _tool_ids(spoken)
     _rounds(spoken)
-    return spoken
+
+
+def nothing_to_summarize() -> NoReturn:
+    """The refusal of a compaction of nothing."""
+    text = "messages: there is no `user` or `assistant` content to summarize"
+    details: JsonObject = {"error_code": "compaction_nothing_to_summarize"}
+    raise Refusal(text, rule="compaction_nothing_to_summarize", details=details)
+
+
+def _nothing_open(spoken: list[Spoken]) -> None:
+    """A compaction needs something to summarise, and no call left without its result at the end."""
+    if not any(turn.role in ("user", "assistant") for turn in spoken):
+        nothing_to_summarize()
+    last = spoken[-1]
+    done = {block.value.get("tool_use_id") for block in last.blocks}
+    for block in last.blocks:
+        open_call = block.kind == "tool_use" or (block.kind == "server_tool_use" and block.value.get("id") not in done)
+        if last.role == "assistant" and open_call:
+            text = f"{block.at}: the conversation to compact ends on an `assistant` turn that is not finished"
+            details: JsonObject = {"error_code": "compaction_incomplete_turn"}
+            raise Refusal(text, rule="compaction_incomplete_turn", details=details)
+
+
+def is_known(block: JsonValue) -> bool:
+    """Whether a provider without the compaction betas knows this type of block."""
+    return isinstance(block, dict) and block.get("type") in MESSAGES_BLOCKS and block.get("type") != "compaction"
 
 
 def text_blocks(content: JsonValue) -> list[JsonValue]:
@@ -121,8 +160,10 @@ def _system(system: JsonValue) -> None:
 
 def _spoken(messages: list[JsonValue], desk: Desk) -> list[Spoken]:
     turns: list[Spoken] = []
+    drops = desk.habits.drops_blocks
     for position, message in enumerate(messages):
-        blocks = tuple(_blocks(position, message, len(messages), desk))
+        found = _blocks(position, message, len(messages), desk, drops=drops)
+        blocks = tuple(block for block in found if not _is_no_op(block))
         role = message["role"]
         if turns and turns[-1].role == role:
             turns[-1] = Spoken(role, turns[-1].blocks + blocks)
@@ -131,7 +172,12 @@ def _spoken(messages: list[JsonValue], desk: Desk) -> list[Spoken]:
     return turns
 
 
-def _blocks(position: int, message: JsonValue, count: int, desk: Desk) -> Iterator[Block]:
+def _is_no_op(block: Block) -> bool:
+    """A compaction that failed, sent back as it came."""
+    return block.kind == "compaction" and block.value.get("content") is None
+
+
+def _blocks(position: int, message: JsonValue, count: int, desk: Desk, *, drops: bool) -> Iterator[Block]:
     at = f"messages.{position}"
     if not isinstance(message, dict):
         refuse(f"{at}: Input should be an object", rule="type")
@@ -154,12 +200,14 @@ def _blocks(position: int, message: JsonValue, count: int, desk: Desk) -> Iterat
         if not isinstance(value, dict):
             refuse(f"{at}.content.{index}: Input should be an object", rule="type")
         block = Block(position, index, value)
+        if drops and not is_known(value):
+            continue
         _block(block, str(role), desk)
         yield block
 
 
 def _block(block: Block, role: str, desk: Desk) -> None:
-    if block.kind == "compaction":
+    if block.kind == "compaction" and not desk.betas & COMPACTING:
         text = f"{block.at}: `compaction` is not one of the expected content block types"
         refuse(text, rule="block-type")
     known = MESSAGES_BLOCKS.get(block.kind)
@@ -189,8 +237,18 @@ def _block(block: Block, role: str, desk: Desk) -> None:
             _required(block, name)
         if not isinstance(block.value["input"], dict):
             refuse(f"{block.at}.tool_use.input: Input should be a valid dictionary", rule="type")
+    elif block.kind == "compaction":
+        _compaction(block)
     elif block.kind in ("thinking", "redacted_thinking") and role != "assistant":
         refuse(f"{block.at}: `{block.kind}` blocks can only be in `assistant` messages", rule="block-role")
+
+
+def _compaction(block: Block) -> None:
+    for name in ("content", "signature", "encrypted_content"):
+        if not isinstance(block.value.get(name), str | None):
+            refuse(f"{block.at}.compaction.{name}: Input should be a valid string", rule="type")
+    if block.value.get("content") == "":
+        refuse(f"{block.at}.compaction.content: String should have at least 1 character", rule="empty-text")
 
 
 def _required(block: Block, name: str) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, encode, objects
-from tidegate.simulator.messages_rules import Block, Spoken
-from tidegate.simulator.minting import hash_of
+from tidegate.simulator.context_settings import BINDING
+from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object
+from tidegate.simulator.messages_rules import Block, Spoken, text_blocks
+from tidegate.simulator.messages_window import THINKING, Window, base_hash, chain
 from tidegate.simulator.refusals import refuse
 from tidegate.simulator.world import Desk, World
 
-KINDS = ("thinking", "redacted_thinking")
+KINDS = THINKING
 _VERSION = re.compile(r"claude-(?P<line>[a-z]+)-(?P<major>\d{1,2})(?:[-.](?P<minor>\d{1,2}))?(?!\d)")
 _DATE = re.compile(r"(-\d{8}|-latest|@.*)$")
 _PRESERVING = re.compile(r"[-.]5[-.]5(\D|$)")
@@ -47,42 +48,42 @@ def asks(body: JsonObject) -> bool:
 
 
 def prefix_hash(body: JsonObject, messages: Iterable[JsonObject]) -> str:
-    """Hash of what precedes an answer: system, tools (deferred ones aside) and the messages before it.
-
-    Cache markers, earlier thinking (which the API itself may drop) and a string content's form make no difference.
-    """
-    tools = [tool for tool in objects(body.get("tools")) if not tool.get("defer_loading")]
-    parts = [encode(_plain(body.get("system"))), encode(_plain(tools))]
-    parts += [encode([message.get("role"), _plain(message.get("content"))]) for message in messages]
-    return hash_of(*parts)
-
-
-def _plain(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return [{"type": "text", "text": value}]
-    if not isinstance(value, list):
-        return value
-    kept = [entry for entry in value if not (isinstance(entry, dict) and entry.get("type") in KINDS)]
-    return [
-        {key: _plain(part) if key == "content" else part for key, part in entry.items() if key != "cache_control"}
-        if isinstance(entry, dict)
-        else entry
-        for entry in kept
-    ]
+    """Hash of what precedes an answer: system, tools (deferred ones aside) and the messages before it."""
+    turns: list[Spoken] = []
+    for position, message in enumerate(messages):
+        blocks = tuple(Block(position, index, value) for index, value in enumerate(text_blocks(message["content"])))
+        if turns and turns[-1].role == message["role"]:
+            turns[-1] = Spoken(turns[-1].role, turns[-1].blocks + blocks)
+        else:
+            turns.append(Spoken(message["role"], blocks))
+    return chain(base_hash(body), turns)
 
 
-def check(body: JsonObject, spoken: list[Spoken], desk: Desk) -> list[JsonObject]:
+def check(body: JsonObject, window: Window, desk: Desk, *, compacting: bool = False) -> list[JsonObject]:
     """Raises `Refusal`; gives the transformations that the API made (thinking dropped because the request agreed)."""
     config = body.get("thinking")
     if isinstance(config, dict):
-        _config(body, config)
-    _latest_round(body, spoken, desk)
-    dropped = _signatures(body, spoken, desk)
-    _ending(body, spoken)
+        _config(body, config, desk)
+    before = _prefixes(window)
+    _latest_round(body, window.spoken, before, desk)
+    dropped = _signatures(body, window.spoken, before, desk)
+    if window.spoken and not compacting:
+        _ending(body, window.spoken)
     return dropped
 
 
-def _config(body: JsonObject, config: JsonObject) -> None:
+def _prefixes(window: Window) -> list[str]:
+    """The hash of what comes before each turn: an answer began after the last message of another role."""
+    found = [window.start]
+    for turn in window.spoken:
+        found.append(chain(found[-1], (turn,)))
+    return found
+
+
+def _config(body: JsonObject, config: JsonObject, desk: Desk) -> None:
+    if config.get("block_binding") is not None and BINDING not in desk.betas and desk.strict:
+        kind = config.get("type")
+        refuse(f"thinking.{kind}.block_binding: Extra inputs are not permitted", rule="unknown-field")
     budget = config.get("budget_tokens")
     if config.get("type") == "enabled":
         if not isinstance(budget, int):
@@ -97,7 +98,7 @@ def _config(body: JsonObject, config: JsonObject) -> None:
         refuse("Thinking may not be enabled when tool_choice forces tool use.", rule="thinking-forced-tool")
 
 
-def _latest_round(body: JsonObject, spoken: list[Spoken], desk: Desk) -> None:
+def _latest_round(body: JsonObject, spoken: list[Spoken], before: list[str], desk: Desk) -> None:
     """In an open tool round, the newest assistant message must come back with its thinking as it was."""
     if len(spoken) < 2 or not any(block.kind == "tool_result" for block in spoken[-1].blocks):
         return
@@ -108,7 +109,7 @@ def _latest_round(body: JsonObject, spoken: list[Spoken], desk: Desk) -> None:
         made += [block for block in desk.world.thinking.get(str(use.value["id"])) or [] if block not in made]
     got = [block for block in latest.blocks if block.kind in KINDS]
     same = [_essence(block.value) for block in got] == [_essence(block) for block in made]
-    if made and not same and (got or not _may_leave_out(body, made, latest, desk)):
+    if made and not same and (got or not _may_leave_out(body, made, before[-3], desk)):
         at = got[0].at if got else latest.blocks[0].at
         text = (
             f"{at}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These "
@@ -125,13 +126,12 @@ def _latest_round(body: JsonObject, spoken: list[Spoken], desk: Desk) -> None:
         refuse(text, rule="thinking-first")
 
 
-def _may_leave_out(body: JsonObject, made: list[JsonObject], latest: Spoken, desk: Desk) -> bool:
+def _may_leave_out(body: JsonObject, made: list[JsonObject], here: str, desk: Desk) -> bool:
     """Thinking may be gone where the request wants none, or where it would be refused as another conversation's."""
     if not asks(body):
         return True
     if not preserves(body["model"], desk.world):
         return False
-    here = _prefix_before(latest.blocks[0], body)
     return any(_bound(block, body["model"], desk) not in ("", here) for block in made)
 
 
@@ -146,21 +146,25 @@ def _bound(block: JsonObject, model: str, desk: Desk) -> str | None:
     return mint.signature_bound(family(model), str(block.get("thinking")), str(block.get("signature")))
 
 
-def _signatures(body: JsonObject, spoken: list[Spoken], desk: Desk) -> list[JsonObject]:
+def _signatures(body: JsonObject, spoken: list[Spoken], before: list[str], desk: Desk) -> list[JsonObject]:
     """Each thinking block was signed here; on preserving models, after just this conversation."""
     preserving = preserves(body["model"], desk.world)
     binding = as_object(as_object(body.get("thinking")).get("block_binding"))
     dropping = binding.get("prefix_mismatch_behavior") == "drop_block"
     dropped: list[JsonObject] = []
-    for turn in spoken:
+    for turn, here in zip(spoken, before, strict=False):
+        fails = False
         for block in turn.blocks:
             if block.kind not in KINDS:
+                fails = False
                 continue
             field = "data" if block.kind == "redacted_thinking" else "signature"
             bound = _bound(block.value, body["model"], desk)
             if bound is None:
                 refuse(f"{block.at}: Invalid `{field}` in `{block.kind}` block", rule="signature")
-            if not preserving or not bound or bound == _prefix_before(block, body):
+            # The thinking that directly follows a block which fails goes with it.
+            fails = fails or (preserving and bound not in ("", here))
+            if not fails:
                 continue
             if not dropping:
                 text = (
@@ -171,15 +175,6 @@ def _signatures(body: JsonObject, spoken: list[Spoken], desk: Desk) -> list[Json
                 refuse(text, rule="thinking-bound")
             dropped.append({"type": "thinking_dropped", "path": block.at, "reason": "prefix_binding_mismatch"})
     return dropped
-
-
-def _prefix_before(block: Block, body: JsonObject) -> str:
-    """The answer that a block came in began after the last message of another role."""
-    first = block.message
-    messages = body["messages"]
-    while first > 0 and messages[first - 1].get("role") == "assistant":
-        first -= 1
-    return prefix_hash(body, messages[:first])
 
 
 def _essence(block: JsonObject) -> tuple[JsonValue, ...]:

@@ -9,11 +9,12 @@ from typing import Literal, NoReturn, TypeAlias
 
 from tidegate.simulator.jsontext import JsonObject
 
-Kind: TypeAlias = Literal["rule", "body", "auth", "path", "overflow", "output_limit", "size"]
+Kind: TypeAlias = Literal["rule", "body", "auth", "path", "overflow", "output_limit", "size", "script"]
 
 
 class Refusal(Exception):
-    """One refusal. `rule` and `body` refusals count as violations; `overflow` ones are counted by themselves."""
+    """One refusal. `rule` and `body` refusals count as violations; `overflow` ones are counted by themselves, and
+    `script` ones are faults."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class SimulatorSettings:
     """Anthropic thinking comes as `redacted_thinking`."""
     preserved_thinking: bool | None = None
     """Whether signatures bind thinking to all that came before it; None: by the model's name."""
-    context: ContextManagement = ContextManagement()
+    context: ContextManagement = field(default_factory=ContextManagement)
     """Anthropic's compaction and context editing."""
     prompt_cache: bool = False
     """Report the part of the input that an earlier request began with as cached."""
