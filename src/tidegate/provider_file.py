@@ -118,7 +118,7 @@ class Quirks(Data):
 
 
 class Betas(Data):
-    """What a platform calls Anthropic's features that a request must ask for, and where it wants their names."""
+    """What a platform calls Anthropic's features that a request must ask for, in its `anthropic-beta` header."""
 
     on_demand: str | None = None
     """For `compaction` in the request, and for every later request that carries its block."""
@@ -126,8 +126,6 @@ class Betas(Data):
     """For the edit `compact_20260112`."""
     context_edit: str | None = None
     """For the edits that clear tool calls and thinking."""
-    place: Literal["header", "body"] = "header"
-    """`anthropic-beta` with commas, or the list `anthropic_beta` in the body."""
 
 
 class Model(Data):

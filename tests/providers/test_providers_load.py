@@ -262,7 +262,6 @@ def test_rules_of_a_file_are_checked_under_those_of_the_config(tmp_path: Path) -
             "models.0.compaction.0",
             "'on-demand' or 'threshold'",
         ),
-        ({"betas": {"place": "query"}}, "betas.place", "'header' or 'body'"),
         ({"betas": {"on_deman": "x"}}, "betas.on_deman", "on_demand"),
         ({"minimum_trigger": {"anthropic": 0}}, "minimum_trigger.anthropic", "greater than 0"),
         ({"native_timeout": 0}, "native_timeout", "greater than 0"),

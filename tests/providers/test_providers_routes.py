@@ -212,13 +212,21 @@ def test_thinking_is_bound_on_every_platform(catalogue: Catalogue, provider: str
     assert catalogue.get(provider).model(model).binds_thinking is binds
 
 
-def test_the_betas_of_each_platform(catalogue: Catalogue) -> None:
-    for name in ("anthropic", "vertex-anthropic", "foundry"):
-        betas = catalogue.get(name).betas
-        assert (betas.on_demand, betas.threshold) == ("compact-2026-09-04", "compact-2026-01-12")
-        assert (betas.context_edit, betas.place) == ("context-management-2025-06-27", "header")
-    bedrock = catalogue.get("bedrock").betas
-    assert (bedrock.on_demand, bedrock.threshold, bedrock.place) == (None, "compact-2026-01-12", "body")
+@pytest.mark.parametrize(
+    ("provider", "on_demand", "threshold", "context_edit"),
+    [
+        ("anthropic", "compact-2026-09-04", "compact-2026-01-12", "context-management-2025-06-27"),
+        ("vertex-anthropic", "compact-2026-09-04", "compact-2026-01-12", "context-management-2025-06-27"),
+        ("foundry", "compact-2026-09-04", "compact-2026-01-12", "context-management-2025-06-27"),
+        ("bedrock", None, "compact-2026-01-12", "context-management-2025-06-27"),
+        ("openai", None, None, None),
+    ],
+)  # fmt: skip
+def test_the_betas_of_each_platform(
+    catalogue: Catalogue, provider: str, on_demand: str | None, threshold: str | None, context_edit: str | None
+) -> None:
+    betas = catalogue.get(provider).betas
+    assert (betas.on_demand, betas.threshold, betas.context_edit) == (on_demand, threshold, context_edit)
 
 
 def test_the_smallest_threshold_and_who_compacts_within_a_request(catalogue: Catalogue) -> None:
@@ -301,8 +309,10 @@ def test_what_is_said_where_there_is_no_base_url(catalogue: Catalogue, provider:
 
 
 def test_a_base_url_takes_bedrock_over_http() -> None:
-    given = load(overrides={"bedrock": {"base_url": "https://bedrock-runtime.us-east-1.amazonaws.com/openai"}})
-    assert given.get("bedrock").root_for("chat") == "https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1"
+    host = "https://bedrock-runtime.us-east-1.amazonaws.com"
+    table = {"base_url": f"{host}/openai", "base_urls": {"messages": f"{host}/anthropic"}}
+    bedrock = load(overrides={"bedrock": table}).get("bedrock")
+    assert (bedrock.root_for("chat"), bedrock.root_for("messages")) == (f"{host}/openai/v1", f"{host}/anthropic/v1")
 
 
 @pytest.mark.parametrize(
