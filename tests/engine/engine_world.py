@@ -208,7 +208,9 @@ class Gateway:
     """All that was saved, in order."""
 
     def serve(self, raw: bytes, tenant: bytes = TENANT, life: Callable[[Request, Kit], Life] = exchange) -> Exchange:
-        request = Request("r1", self.kit.recall.read(self.dialect, raw), tenant, self.to, 1000.0)  # type: ignore[arg-type]
+        conversation = self.kit.recall.read(self.dialect, raw)  # type: ignore[arg-type]
+        assert conversation == read(self.dialect, raw)  # type: ignore[arg-type]
+        request = Request("r1", conversation, tenant, self.to, 1000.0)
         seen = Exchange(request)
         running = life(request, self.kit)
         try:
