@@ -29,7 +29,7 @@ def cache() -> Path:
 def missing() -> str | None:
     """What this machine lacks to run the benches, if anything."""
     if not sys.platform.startswith("linux"):
-        return "Linux (CPU is read from /proc)"
+        return "Linux (for epoll, /proc and the CPU clocks of processes)"
     return None if _compiler() else "a C compiler (gcc or cc)"
 
 

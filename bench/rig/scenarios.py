@@ -50,7 +50,7 @@ SCENARIOS = (
     Scenario("turns_1m", "a turn more of 1 MB", "last turns", 1_000_000, requests=40, turns=41),
     Scenario("turns_4m", "a turn more of 4 MB, 2,000 items", "last turns", 4_000_000, requests=24, for_peers=False),
     Scenario(
-        "streams_20", "20 streams, 20 ms a chunk", "stream", 1_000, 20, requests=20, chunks=100, interval_us=20_000
+        "streams_20", "20 streams, 10 ms a chunk", "stream", 1_000, 20, requests=20, chunks=300, interval_us=10_000
     ),
     Scenario("first_20", "20 streams, short", "stream", 1_000, 20, requests=300, chunks=8, interval_us=10_000),
     Scenario(
