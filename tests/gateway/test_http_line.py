@@ -688,13 +688,13 @@ async def test_a_body_that_breaks_while_an_asgi_application_reads_it_is_refused_
 
 async def test_a_refusal_is_in_the_shape_of_the_clients_dialect(caplog):
     with caplog.at_level(logging.INFO, "tidegate.access"):
-        for header, told in ((b"x-api-key: sk-secret", b'"type":"error"'), (b"x: y", b'"code":"bad_host"')):
+        for header, told in ((b"x-api-key: sk-secret", b'"type":"error"'), (b"x: y", b'"code":"bad_request"')):
             connection, transport = connect(Keeping())
             connection.data_received(b"GET / HTTP/1.1\r\n" + header + b"\r\n\r\n")
             assert transport.written.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
             assert told in transport.written
             assert CLOSING in transport.written
-    assert "400 refused (bad_host)" in caplog.text
+    assert "400 refused (bad_request)" in caplog.text
     assert "secret" not in caplog.text
 
 

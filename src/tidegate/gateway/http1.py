@@ -403,7 +403,7 @@ class Connection(asyncio.Protocol):
             else:
                 self.transport.abort()
         else:
-            self._broken(Refused(408, "request_timeout", "The request did not come in time."))
+            self._broken(Refused(408, "The request did not come in time.", reason="request_timeout"))
             self._advance()
             self._settle()
 
@@ -431,7 +431,7 @@ class Connection(asyncio.Protocol):
         headers, body = error_answer(self._requests.fields, refused, request_id)
         head, _, _ = write_head(refused.status, headers, eleven=True, bare=False, keep=False)
         self.transport.write(head + body)
-        access.info("%s - - %s refused (%s)", request_id, refused.status, refused.code)
+        access.info("%s - - %s refused (%s)", request_id, refused.status, refused.reason)
         self._linger()
 
     def _linger(self) -> None:

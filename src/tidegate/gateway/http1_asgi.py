@@ -90,7 +90,8 @@ def fail(line: Line, error: Exception | None = None) -> None:
     if line.begun or line.over:
         line.abort()
         return
-    refused = Refused(500, "internal_error", "Tidegate failed on this request, and could not relay it either.")
+    text = "Tidegate failed on this request, and could not relay it either."
+    refused = Refused(500, text, reason="internal_error")
     headers, body = error_answer(line.arrival.headers, refused, line.arrival.id)
     line.start(500, headers)
     line.write(body)

@@ -44,11 +44,16 @@ _METHODS: Final = {
 
 
 class Refused(Exception):
-    """A request that must not be answered by the application. `status` and `code` are those of the error."""
+    """A request that the server itself must answer, with this status and reason."""
 
-    def __init__(self, status: int, code: str, text: str) -> None:
+    def __init__(self, status: int, text: str, *, reason: str) -> None:
         super().__init__(text)
-        self.status, self.code = status, code
+        self.status, self.reason = status, reason
+
+
+def bad(status: int, text: str) -> Refused:
+    """The refusal of a request that is no valid HTTP, or asks of HTTP what is not served."""
+    return Refused(status, text, reason="bad_request")
 
 
 def lowered(fields: Headers) -> Headers:
@@ -75,25 +80,25 @@ def read_head(method: bytes, target: bytes, version: str, headers: Headers) -> A
     what it lets pass and may not be acted on is refused here.
     """
     if version not in ("1.1", "1.0"):
-        raise Refused(505, "http_version", "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
+        raise bad(505, "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
     name = _METHODS.get(method) or method.decode("latin-1")
     if name in _NOT_HTTP:
-        raise Refused(501, "unknown_method", "There is no such method in HTTP.")
+        raise bad(501, "There is no such method in HTTP.")
     if name == "CONNECT":
-        raise Refused(405, "no_tunnels", "This is no proxy: CONNECT is not served.")
+        raise bad(405, "This is no proxy: CONNECT is not served.")
     if target[:1] != b"/":
         target = _origin_form(name, target, headers)
     if b"#" in target:
-        raise Refused(400, "bad_target", "The request's target holds a fragment.")
+        raise bad(400, "The request's target holds a fragment.")
     path, _, query = target.partition(b"?")
     arrival = Arrival(name, path.decode("latin-1"), query, headers)
     _check_host(arrival, version)
     coding = arrival.header(b"transfer-encoding")
     if coding is not None:
         if version == "1.0" or arrival.header(b"content-length") is not None:
-            raise Refused(400, "bad_framing", "Transfer-Encoding does not belong in this request.")
+            raise bad(400, "Transfer-Encoding does not belong in this request.")
         if coding.lower() != b"chunked":
-            raise Refused(501, "unknown_coding", "The only transfer coding understood is chunked.")
+            raise bad(501, "The only transfer coding understood is chunked.")
     return arrival
 
 
@@ -104,10 +109,10 @@ def _origin_form(method: str, target: bytes, headers: Headers) -> bytes:
         return target
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
-        raise Refused(400, "bad_target", "The request's target is neither a path nor an http URL.")
+        raise bad(400, "The request's target is neither a path nor an http URL.")
     authority, rest = absolute.groups()
     if b"@" in authority:
-        raise Refused(400, "bad_target", "The request's target holds a user.")
+        raise bad(400, "The request's target holds a user.")
     for place, (name, _) in enumerate(headers):
         if name == b"host":
             headers[place] = (name, authority)
@@ -118,11 +123,11 @@ def _check_host(arrival: Arrival, version: str) -> None:
     host = arrival.header(b"host")
     if host is None:
         if version == "1.1":
-            raise Refused(400, "bad_host", "There is no Host header.")
+            raise bad(400, "There is no Host header.")
     elif _HOST.fullmatch(host) is None:
-        raise Refused(400, "bad_host", "The Host header is no host.")
+        raise bad(400, "The Host header is no host.")
     elif arrival.repeats and sum(1 for name, _ in arrival.headers if name == b"host") > 1:
-        raise Refused(400, "bad_host", "There is more than one Host header.")
+        raise bad(400, "There is more than one Host header.")
 
 
 def expects(arrival: Arrival, version: str) -> bool:
@@ -131,7 +136,7 @@ def expects(arrival: Arrival, version: str) -> bool:
     if expected is None or version == "1.0":
         return False
     if expected.lower() != b"100-continue":
-        raise Refused(417, "unknown_expectation", "The only expectation understood is 100-continue.")
+        raise bad(417, "The only expectation understood is 100-continue.")
     return True
 
 
@@ -181,11 +186,11 @@ def error_answer(asked: Headers, refused: Refused, request_id: str) -> tuple[Hea
     """(headers, body) of an error of the server's own, in the shape the client expects."""
     names = {name for name, _ in asked}
     dialect: DialectName = "messages" if b"anthropic-version" in names or b"x-api-key" in names else "chat"
-    body = ANSWERS[dialect].error_body(refused.status, str(refused), code=refused.code, request_id=request_id)
+    body = ANSWERS[dialect].error_body(refused.status, str(refused), code=refused.reason, request_id=request_id)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"x-tidegate-request-id", request_id.encode()),
-        (b"x-tidegate-reason", refused.code.encode()),
+        (b"x-tidegate-reason", refused.reason.encode()),
     ]
     return headers, body

@@ -11,7 +11,7 @@ from typing import Final
 import httptools
 
 from tidegate.gateway.arrival import Arrival
-from tidegate.gateway.http1_framing import HEAD_LIMIT, TARGET_LIMIT, Refused, expects, lowered, read_head
+from tidegate.gateway.http1_framing import HEAD_LIMIT, TARGET_LIMIT, Refused, bad, expects, lowered, read_head
 from tidegate.gateway.http1_line import Line
 from tidegate.upstream.http import Headers
 
@@ -218,7 +218,7 @@ class Requests:
         """The target, in pieces where the line came so."""
         self._target += target
         if len(self._target) > TARGET_LIMIT:
-            self._refuse(Refused(414, "target_too_long", f"The request's target is longer than {TARGET_LIMIT} bytes."))
+            self._refuse(bad(414, f"The request's target is longer than {TARGET_LIMIT} bytes."))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header or a trailer."""
@@ -282,11 +282,11 @@ class Requests:
 
 
 def _too_large() -> Refused:
-    return Refused(431, "head_too_large", f"The request's head is larger than {HEAD_LIMIT} bytes.")
+    return bad(431, f"The request's head is larger than {HEAD_LIMIT} bytes.")
 
 
 def _unreadable(error: httptools.HttpParserError) -> Refused:
     text = str(error)
     if "HTTP version" in text or "PRI" in text:
-        return Refused(505, "http_version", "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
-    return Refused(400, "bad_request", f"This is no valid HTTP/1.1 request: {text}.")
+        return bad(505, "Only HTTP/1.1 and HTTP/1.0 are spoken here.")
+    return bad(400, f"This is no valid HTTP/1.1 request: {text}.")
