@@ -1,7 +1,7 @@
 """Reads a request body by what is new in it: the beginning that an earlier body had too is only hashed, not read again.
 
-Knows bodies by keyed hashes and keeps no text of them; knows no tenant. Called by whoever receives requests; the engine
-finds what was read of the items by the conversation's note.
+Knows bodies by keyed hashes and keeps no text of them but short settings; knows no tenant. Called by whoever receives
+requests; the engine finds what was read of the items by the conversation's note.
 """
 
 from __future__ import annotations
