@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from rawclient import JSON, PATHS, Call, body, call, fronted, history, post
 from rawserver import HOLD, RawServer, chunks, raw_server, stream_head
 from running import running
@@ -109,8 +110,9 @@ def refuses(base: str) -> bool:
     return False
 
 
-def test_a_stop_lets_an_open_stream_end_and_takes_no_new_request(tmp_path):
-    with process(tmp_path) as running:
+@pytest.mark.parametrize("http", ["own", "uvicorn"])
+def test_a_stop_lets_an_open_stream_end_and_takes_no_new_request(tmp_path, http):
+    with process(tmp_path, TIDEGATE_SERVER__HTTP=http) as running:
         stream = open_stream(running, 1.0, *chunks(CONTENT, b"data: [DONE]\n\n"))
         running.stop()
         deadline = time.monotonic() + 0.9
@@ -124,8 +126,9 @@ def test_a_stop_lets_an_open_stream_end_and_takes_no_new_request(tmp_path):
         assert "Traceback" not in err
 
 
-def test_a_stop_waits_no_longer_than_it_may(tmp_path):
-    with process(tmp_path, TIDEGATE_SERVER__DRAIN_SECONDS="1") as running:
+@pytest.mark.parametrize("http", ["own", "uvicorn"])
+def test_a_stop_waits_no_longer_than_it_may(tmp_path, http):
+    with process(tmp_path, TIDEGATE_SERVER__DRAIN_SECONDS="1", TIDEGATE_SERVER__HTTP=http) as running:
         stream = open_stream(running, HOLD)
         began = time.monotonic()
         running.stop()
@@ -141,8 +144,9 @@ def test_a_stop_waits_no_longer_than_it_may(tmp_path):
         assert status in (0, -signal.SIGTERM)
 
 
-def test_an_idle_gateway_stops_at_once(tmp_path):
-    with process(tmp_path) as running:
+@pytest.mark.parametrize("http", ["own", "uvicorn"])
+def test_an_idle_gateway_stops_at_once(tmp_path, http):
+    with process(tmp_path, TIDEGATE_SERVER__HTTP=http) as running:
         kept = Call(running.base, "GET", "/livez")
         kept.head().read()
         began = time.monotonic()
