@@ -17,7 +17,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost", "testclient", "")
 
 
 async def serve_admin(exchange: Exchange, state: SimulatorState) -> None:
-    """`GET state`, `POST script` (one step or a list of them), `POST reset`."""
+    """`GET state`, `GET window/N`, `POST script` (one step or a list of them), `POST reset`."""
     if exchange.client not in _LOOPBACK:
         await exchange.json(404, {"error": "not found"})
         return
@@ -35,8 +35,20 @@ async def serve_admin(exchange: Exchange, state: SimulatorState) -> None:
         case "POST", "reset":
             state.reset()
             await exchange.json(200, {"reset": True})
+        case "GET", path if path.startswith("window/"):
+            await _window(exchange, state, path.removeprefix("window/"))
         case _:
-            await exchange.json(404, {"error": "expected GET /__sim/state, POST /__sim/script or POST /__sim/reset"})
+            expected = "GET /__sim/state, GET /__sim/window/N, POST /__sim/script or POST /__sim/reset"
+            await exchange.json(404, {"error": f"expected {expected}"})
+
+
+async def _window(exchange: Exchange, state: SimulatorState, number: str) -> None:
+    """The items that the model got in request N."""
+    for record in state.records:
+        if str(record.number) == number and record.body:
+            await exchange.json(200, {"number": record.number, "verdict": record.verdict, "window": record.window()})
+            return
+    await exchange.json(404, {"error": f"no request {number} is remembered with its body"})
 
 
 def state_json(state: SimulatorState) -> JsonObject:

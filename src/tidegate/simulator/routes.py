@@ -38,7 +38,7 @@ _TOLD_BY_PATH = {"/backend-api/codex": "codex", "/openai/v1": "azure"}
 def locate(path: str, profile: str) -> tuple[str, str]:
     """The path without its prefix, and the profile's name; `auto` gives way to whom the prefix belongs to.
 
-    A path under a prefix that the profile does not have is returned as it is: nothing is there.
+    The path is empty where the profile has nothing under such a prefix.
     """
     if profile == "auto":
         for prefix, name in _TOLD_BY_PATH.items():
@@ -48,7 +48,7 @@ def locate(path: str, profile: str) -> tuple[str, str]:
     for prefix in prefixes:
         if path.startswith(prefix + "/"):
             return path.removeprefix(prefix).rstrip("/"), profile
-    return path, profile
+    return "", profile
 
 
 def route_of(path: str, profile: str) -> Route | None:
