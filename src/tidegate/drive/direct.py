@@ -184,29 +184,30 @@ class Direct:
         life = self._life
         while True:
             result: object = None
-            match effect:
-                case Find(tenant, bucket, chains):
-                    try:
-                        result = self._store.find(tenant, bucket, chains) if bucket else None
-                    except Exception as error:
-                        effect = life.throw(error)
-                        continue
-                case Notify():
-                    self._notify(effect)
-                case Send() if self._sent is None and self._send(effect):
-                    return
-                case Deliver() if self._head is not None and not self._delivering:
-                    self._deliver(effect)
-                    return
-                case Save(tenant, record) if isinstance(record, Report):
-                    try:
-                        self._store.report(tenant, record)
-                    except Exception as error:
-                        effect = life.throw(error)
-                        continue
-                case _:
+            if isinstance(effect, Notify):
+                self._notify(effect)
+            elif isinstance(effect, Find):
+                try:
+                    result = self._store.find(effect.tenant, effect.bucket, effect.chains) if effect.bucket else None
+                except Exception as error:
+                    effect = life.throw(error)
+                    continue
+            elif isinstance(effect, Send):
+                if self._sent is not None or not self._send(effect):
                     self._hand_over(effect)
-                    return
+                return
+            elif isinstance(effect, Deliver) and self._head is not None and not self._delivering:
+                self._deliver(effect)
+                return
+            elif isinstance(effect, Save) and isinstance(effect.record, Report):
+                try:
+                    self._store.report(effect.tenant, effect.record)
+                except Exception as error:
+                    effect = life.throw(error)
+                    continue
+            else:
+                self._hand_over(effect)
+                return
             effect = life.send(result)
 
     def _send(self, effect: Send) -> bool:
@@ -269,7 +270,6 @@ class Direct:
             answer = self._answer = HeldAnswer(
                 0, response, self._dialect, hold_seconds=self._times.hold, hold_bytes=self._hold_bytes
             )
-            self._deadline = time.monotonic() + self._times.hold
         if self._head is not None:
             return
         while not answer.enough():
@@ -282,7 +282,9 @@ class Direct:
                 answer.cut(error)
                 break
             if piece is None:
-                response.expect(max(0.01, min(self._deadline - time.monotonic(), self._times.read)))
+                now = time.monotonic()
+                self._deadline = self._deadline or now + self._times.hold
+                response.expect(max(0.01, min(self._deadline - now, self._times.read)))
                 return
             answer.hold(piece)
         self._judge(answer)

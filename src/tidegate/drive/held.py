@@ -32,9 +32,10 @@ class Held:
         self.number, self.status, self._headers = number, status, headers
         self.encoding = content_type = ""
         for name, value in headers:
-            if len(name) == 12 and name.lower() == b"content-type":
+            size = len(name)
+            if size == 12 and name.lower() == b"content-type":
                 content_type = value.decode("latin-1")
-            elif len(name) == 16 and name.lower() == b"content-encoding":
+            elif size == 16 and name.lower() == b"content-encoding":
                 self.encoding = value.decode("latin-1").strip().lower()
         self.streamed = content_type[:17].lower() == "text/event-stream"
         """Whether it is a stream of events."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from email.utils import formatdate
 
 from tidegate.engine.effects import Outcome
-from tidegate.upstream.http import Headers, stopped
+from tidegate.upstream.http import Headers, lower, stopped
 from tidegate.wire.conversation import DialectName
 from tidegate.wire.jsontext import loads
 
@@ -52,7 +52,7 @@ def unbound(headers: Headers) -> Headers:
 
 def returned(status: int, headers: Headers) -> Headers:
     """An upstream's headers as they go to the client."""
-    lowered = [(name.lower(), value) for name, value in headers]
+    lowered = [(lower(name), value) for name, value in headers]
     dropped = stopped(lowered)
     if status in (204, 304):
         # A 304 may tell the length of what it leaves out; the server would wait for that many bytes.

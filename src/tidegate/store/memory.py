@@ -52,8 +52,12 @@ class MemoryStore:
         """The checkpoints that match, longest first; reports of the request's prefixes, newest first."""
         with self._lock:
             self._check_open()
+            key = tenant, bucket
+            known, kept = self._lengths.get(key), self._reports.get(key)
+            if known is None:
+                return Found((), _of(kept, chains)) if kept else _NOTHING
             self._forget_old()
-            lengths = sorted(self._lengths.get((tenant, bucket), ()), reverse=True)
+            lengths = sorted(self._lengths.get(key, ()), reverse=True)
             rows = [
                 row
                 for length in lengths
@@ -66,8 +70,7 @@ class MemoryStore:
                 found.append(row)
                 if first:
                     self._touch(_key(row))
-            reports = reversed(self._reports.get((tenant, bucket), ()))
-            return Found(tuple(found), tuple(r for r in reports if chains.get(r.length) == r.chain))
+            return Found(tuple(found), _of(kept, chains) if kept else ())
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Adds a checkpoint; one that is there under the same (tenant, chain, binding) stays as it is."""
@@ -141,6 +144,14 @@ class MemoryStore:
             del lengths[row.length]
         if not lengths:
             del self._lengths[tenant, row.bucket]
+
+
+_NOTHING: Final = Found()
+
+
+def _of(reports: deque[Report], chains: Mapping[int, bytes]) -> tuple[Report, ...]:
+    """Those of a history's beginnings, newest first."""
+    return tuple([report for report in reversed(reports) if chains.get(report.length) == report.chain])
 
 
 def _key(row: Checkpoint) -> _Key:

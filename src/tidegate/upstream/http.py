@@ -74,6 +74,20 @@ class Timeouts:
     read: float = 600
 
 
+_LOWER: dict[bytes, bytes] = {}
+_LOWER_KEPT = 1024
+
+
+def lower(name: bytes) -> bytes:
+    """A header's name in lower case; few differ, so each is made once."""
+    known = _LOWER.get(name)
+    if known is None:
+        known = name.lower()
+        if len(_LOWER) < _LOWER_KEPT:
+            _LOWER[name] = known
+    return known
+
+
 def stopped(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """Which of these headers, named in lower case, stop at this hop: RFC 9110 section 7.6.1 names, and those listed in
     Connection."""
