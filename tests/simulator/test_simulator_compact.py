@@ -288,6 +288,53 @@ class TestReplay:
         assert sizes[1][1] == sizes[0][1]
 
 
+class TestSessions:
+    """An agent that compacts whenever it has to, for sixty turns."""
+
+    @pytest.mark.parametrize("boundary", ["keep_users", "drop_all", "keep_all_and_bill"])
+    @pytest.mark.parametrize("user_tokens", [0, 500])
+    def test_forget_nothing(self, boundary, user_tokens):
+        app = compaction_app(boundary=boundary, user_tokens=user_tokens, window=6000)
+        history, compactions = [], 0
+        more = {"tools": [RESPONSES_TOOL], "reasoning": {"effort": "low"}, "store": False}
+        for turn in range(60):
+            history.append(user(f"FACT-{turn:02} {'x' * 400}"))
+            while True:
+                body = responses(*history, **more, include=["reasoning.encrypted_content"])
+                whole = call(app, RESPONSES, body).json
+                history += whole["output"]
+                asked = [item for item in whole["output"] if item["type"] == "function_call"]
+                if not asked:
+                    break
+                history.append(result(asked[0]["call_id"], "x" * 800))
+            if whole["usage"]["input_tokens"] > 4000:
+                history = compacted(app, *history)["output"]
+                compactions += 1
+        assert app.state.violations == []
+        assert compactions > 5
+        facts = set(known(app, *history).removeprefix("I know ").rstrip(".").split(", "))
+        assert facts == {f"FACT-{turn:02}" for turn in range(60)}
+
+    @pytest.mark.parametrize("boundary", ["keep_users", "drop_all", "keep_all_and_bill"])
+    @pytest.mark.parametrize("prunes", [True, False])
+    def test_nor_where_the_provider_compacts_by_itself(self, boundary, prunes):
+        app = compaction_app(boundary=boundary, window=100_000)
+        history, compactions = [], 0
+        for turn in range(60):
+            history.append(user(f"FACT-{turn:02} {'x' * 400}"))
+            edits = [{"type": "compaction", "compact_threshold": 2000}]
+            output = call(app, RESPONSES, responses(*history, context_management=edits)).json["output"]
+            history += output
+            newest = [at for at, item in enumerate(history) if item.get("type") == "compaction"] if output[1:] else []
+            compactions += bool(newest)
+            if prunes and newest:
+                history = history[newest[-1] :]
+        assert app.state.violations == []
+        assert compactions > 3
+        facts = set(known(app, *history).removeprefix("I know ").rstrip(".").split(", "))
+        assert facts == {f"FACT-{turn:02}" for turn in range(60)}
+
+
 def keyed(key):
     return {"authorization": f"Bearer {key}"}
 
