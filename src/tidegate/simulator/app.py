@@ -16,18 +16,21 @@ from tidegate.simulator import (
     catalog,
     chat,
     compact_path,
+    doors,
     messages,
     messages_compaction,
     model,
     responses,
     responses_compaction,
+    stored,
     summarizer,
     tokens,
 )
 from tidegate.simulator.faults import BREAKING, break_off, early_fault, failing
 from tidegate.simulator.jsontext import JsonObject, NotJson, decode, encode
-from tidegate.simulator.minting import Mint, hash_of
-from tidegate.simulator.profiles import Profile, Size, error_body, profile_for
+from tidegate.simulator.measuring import measure, note_window, refusal_of
+from tidegate.simulator.minting import Mint
+from tidegate.simulator.profiles import Profile, error_body, profile_for
 from tidegate.simulator.refusals import Refusal
 from tidegate.simulator.routes import Route, locate, route_of
 from tidegate.simulator.script import Script, Step
@@ -98,7 +101,8 @@ class SimulatorApp:
             exchange.close()
 
     async def _serve(self, exchange: Exchange) -> None:
-        path, name = locate(exchange.path, self.settings.profile)
+        door = doors.find(exchange.path, self.settings.profile)
+        path, name = (door.path, door.profile) if door else locate(exchange.path, self.settings.profile)
         route = route_of(path, name)
         dialect = route.dialect if route else _guess(exchange)
         profile = profile_for(name, dialect)
@@ -109,13 +113,19 @@ class SimulatorApp:
             self._admit(exchange, dialect, profile)
             if path == "/models" or path.startswith("/models/"):
                 record.kind = "models"
-                found = catalog.models(path, self.settings, profile, "anthropic-version" in exchange.headers)
+                found = catalog.models(path, self.settings, profile, exchange.headers)
                 record.status, record.outcome = 200, "answered"
                 await exchange.json(200, found)
                 return
+            desk = self._desk(exchange, profile, record)
+            if route is None and stored.serves(exchange.method, path, desk):
+                body = _object(record.body) if record.body else {}
+                await exchange.json(200, stored.serve(exchange.method, path, body, desk))
+                record.outcome = "answered"
+                return
             if route is None or exchange.method != "POST":
                 raise catalog.no_such_path(exchange, route is not None, profile)
-            await self._judge(exchange, route, profile, record)
+            await self._judge(exchange, route, desk, record, door)
         except Refusal as refusal:
             if not record.number:
                 self.state.begin(record)
@@ -136,19 +146,26 @@ class SimulatorApp:
         body = profile.wrong_key if key or not profile.unauthorized else profile.unauthorized
         raise Refusal("no such key", rule="auth", status=profile.auth_status, kind="auth", shaped=body)
 
-    async def _judge(self, exchange: Exchange, route: Route, profile: Profile, record: Record) -> None:
-        """Reads a request, then refuses it, plays its scripted step, or answers it."""
+    def _desk(self, exchange: Exchange, profile: Profile, record: Record) -> Desk:
         key = _key(exchange)
-        desk = Desk(self.world, profile, org=self.settings.orgs.get(key, ""), key=key)
-        record.org = desk.org
+        record.org = self.settings.orgs.get(key, "")
+        return Desk(self.world, profile, org=record.org, key=key)
+
+    async def _judge(
+        self, exchange: Exchange, route: Route, desk: Desk, record: Record, door: doors.Door | None
+    ) -> None:
+        """Reads a request, then refuses it, plays its scripted step, or answers it."""
+        profile = desk.profile
         if route.compacts and await compact_path.absent(exchange, desk):
             record.kind, record.outcome, record.refusal = "compaction", "refused", "no-compact-path"
             return
         if route.compacts and desk.compact_path == "404":
             raise catalog.no_such_path(exchange, False, profile)
         body = _object(record.body)
+        body = door.body(body) if door else body
         if route.dialect == "messages":
-            asked = betas.asked(exchange.headers.get("anthropic-beta", ""), body.pop("anthropic_beta", None))
+            named = body.pop("anthropic_beta", None) if profile.name == "bedrock" else None
+            asked = betas.asked(exchange.headers.get("anthropic-beta", ""), named)
             desk = replace(desk, betas=asked & desk.habits.betas)
         record.stream, record.model = bool(body.get("stream")), str(body.get("model") or "")
         if route.dialect == "messages" and profile.name == "anthropic" and "anthropic-version" not in exchange.headers:
@@ -163,25 +180,26 @@ class SimulatorApp:
             turn = APIS[route.dialect].read(body, desk)
             compacts = turn.compaction or (turn.managed is not None and turn.managed.on_demand)
             record.kind = "compaction" if compacts else "summary" if summarizer.find(turn) else "main"
-        if route.dialect == "responses":
-            self._note_window(turn, record)
+        turn.framing = door.framing if door else "sse"
+        note_window(turn, record)
         if turn.managed is not None and turn.managed.changed:
             record.effective, record.verdict = encode(turn.items), turn.managed.verdict
-        self._measure(turn, record)
+        measure(turn, record, self.world)
         step = self.state.script.take(route.name, record.kind)
         if step is None and not route.counts and messages_compaction.due(turn):
             step = self.state.script.take(route.name, "compaction")
         record.step = step.do if step else ""
         if route.counts and not (step and step.do in BREAKING):
             record.status, record.outcome = 200, "answered"
-            await exchange.json(200, catalog.counted(turn, self.settings.usage_factor))
+            counted = catalog.counted(turn, self.settings.usage_factor)
+            await exchange.json(200, door.count(counted) if door else counted)
             return
         if step is not None and step.delay:
             await self._wait(exchange, turn, step.delay)
         if step is not None and step.do in BREAKING and await early_fault(exchange, turn, step, profile):
             record.outcome = "faulted"
             return
-        refusal = self._window(turn, profile, record, step)
+        refusal = refusal_of(turn, record, step, desk, APIS[turn.dialect].drop_oldest)
         if refusal is not None:
             event = step.event if step else "error"
             in_stream = turn.stream and (
@@ -193,62 +211,6 @@ class SimulatorApp:
             await self._stream(exchange, turn, self._failing(turn, desk, refusal, event, step.after if step else None))
             return
         await self._answer(exchange, turn, desk, record, step)
-
-    def _note_window(self, turn: Turn, record: Record) -> None:
-        replayed = turn.history != turn.items
-        if replayed or turn.body.get("previous_response_id") or turn.body.get("conversation"):
-            record.effective = encode(turn.items)
-        if replayed:
-            record.verdict = "replayed"
-
-    def _measure(self, turn: Turn, record: Record) -> None:
-        factor = self.settings.usage_factor
-        sizes = [tokens.item(item) for item in turn.items]
-        turn.input_tokens = tokens.scale(turn.fixed + sum(sizes), factor)
-        if self.settings.prompt_cache and record.kind != "count":
-            turn.cached_tokens = min(tokens.scale(self._cached(turn, sizes), factor), turn.input_tokens)
-        record.input_tokens, record.cached_tokens = turn.input_tokens, turn.cached_tokens
-
-    def _cached(self, turn: Turn, sizes: list[int]) -> int:
-        """Estimated tokens of the longest beginning that an earlier request had too; remembers this one's."""
-        known = 0
-        fixed = (turn.body.get("tools"), turn.body.get("system"), turn.body.get("instructions"))
-        chain = hash_of(turn.model.encode(), encode(fixed))
-        held = turn.fixed
-        for item, size in zip(turn.items, sizes, strict=True):
-            chain = hash_of(chain.encode(), encode(_unmarked(item)))
-            held += size
-            if self.world.prefixes.get(chain):
-                known = held
-            self.world.prefixes.put(chain, held)
-        return known
-
-    def _window(self, turn: Turn, profile: Profile, record: Record, step: Step | None) -> Refusal | None:
-        """The refusal of a request that does not fit, after what the profile or the request lets be dropped."""
-        settings = self.settings
-        counts = profile.counts_output if settings.counts_output is None else settings.counts_output
-        output = (turn.max_output or 0) if counts else 0
-        silent = profile.silent_truncation if settings.silent_truncation is None else settings.silent_truncation
-        if silent or turn.truncate:
-            self._truncate(turn, record, output)
-        tools = tokens.scale(tokens.item(turn.body.get("tools")), settings.usage_factor)
-        size = Size(turn.input_tokens, settings.window, output, min(tools, turn.input_tokens))
-        if step is not None and step.do == "overflow":
-            return profile.overflow(size, turn.dialect)
-        fits = size.input < size.window or (size.input == size.window and not profile.refuses_exact_fit)
-        if fits and size.total <= size.window:
-            return None
-        refusal = profile.overflow(size, turn.dialect)
-        if fits:
-            refusal.kind, refusal.rule = "output_limit", "output-over-window"
-        return refusal
-
-    def _truncate(self, turn: Turn, record: Record, output: int) -> None:
-        api = APIS[turn.dialect]
-        while turn.input_tokens + output > self.settings.window and api.drop_oldest(turn):
-            turn.input_tokens = tokens.scale(turn.fixed + tokens.items(turn.items), self.settings.usage_factor)
-            record.truncated = True
-        record.input_tokens = turn.input_tokens
 
     async def _answer(self, exchange: Exchange, turn: Turn, desk: Desk, record: Record, step: Step | None) -> None:
         whole = messages_compaction.compact(turn, desk, step)
@@ -287,7 +249,9 @@ class SimulatorApp:
         if step is not None and step.do in BREAKING:
             record.outcome = "faulted"
             frames = list(APIS[turn.dialect].frames(turn, whole, desk)) if turn.stream else []
-            await break_off(exchange, turn, step, desk, whole, self._bytes(frames), APIS[turn.dialect].error_frames)
+            await break_off(
+                exchange, turn, step, desk, whole, self._bytes(frames, turn), APIS[turn.dialect].error_frames
+            )
             return
         if turn.stream:
             await self._stream(exchange, turn, APIS[turn.dialect].frames(turn, whole, desk))
@@ -308,16 +272,16 @@ class SimulatorApp:
 
     async def _stream(self, exchange: Exchange, turn: Turn, frames: Iterator[Frame]) -> None:
         if not exchange.status:
-            await exchange.start(200, self._stream_headers(turn.dialect))
-        for first, data in enumerate(self._bytes(list(frames))):
+            await exchange.start(200, self._stream_headers(turn))
+        for first, data in enumerate(self._bytes(list(frames), turn)):
             if first and self.settings.gap:
                 await self._wait(exchange, turn, self.settings.gap)
             for piece in pieces(data, self.settings.chunk_bytes, self._random):
                 await exchange.part(piece)
         await exchange.end()
 
-    def _bytes(self, frames: list[Frame]) -> list[bytes]:
-        return [write(frame, crlf=self.settings.crlf) for frame in frames]
+    def _bytes(self, frames: list[Frame], turn: Turn) -> list[bytes]:
+        return [write(frame, crlf=self.settings.crlf, framing=turn.framing) for frame in frames]
 
     async def _wait(self, exchange: Exchange, turn: Turn, seconds: float) -> None:
         """Waits; in a stream with heartbeats, says so meanwhile."""
@@ -326,12 +290,12 @@ class SimulatorApp:
             await exchange.wait(seconds)
             return
         if not exchange.status:
-            await exchange.start(200, self._stream_headers(turn.dialect))
+            await exchange.start(200, self._stream_headers(turn))
         while seconds > 0:
             await exchange.wait(min(beat, seconds))
             seconds -= beat
             if seconds > 0:
-                await exchange.part(write(HEARTBEATS[turn.dialect], crlf=self.settings.crlf))
+                await exchange.part(self._bytes([HEARTBEATS[turn.dialect]], turn)[0])
 
     async def _refuse(
         self, exchange: Exchange, record: Record, dialect: DialectName, profile: Profile, refusal: Refusal
@@ -355,9 +319,10 @@ class SimulatorApp:
         name = "request-id" if dialect == "messages" else "x-request-id"
         return [(name, request_id or self.world.mint.id("req_"))]
 
-    def _stream_headers(self, dialect: DialectName) -> list[tuple[str, str]]:
-        kind = "text/event-stream; charset=utf-8"
-        return [("content-type", kind), ("cache-control", "no-cache"), *self._headers(dialect)]
+    def _stream_headers(self, turn: Turn) -> list[tuple[str, str]]:
+        amazon = turn.framing == "eventstream"
+        kind = "application/vnd.amazon.eventstream" if amazon else "text/event-stream; charset=utf-8"
+        return [("content-type", kind), ("cache-control", "no-cache"), *self._headers(turn.dialect)]
 
 
 def create_app(settings: SimulatorSettings | None = None) -> SimulatorApp:
@@ -392,14 +357,3 @@ def _context(turn: Turn) -> str:
     """Everything that the model can read, as text."""
     readable = (turn.body.get("system"), turn.body.get("instructions"), turn.body.get("tools"), turn.items)
     return encode(readable).decode("utf-8", "replace")
-
-
-def _unmarked(value: JsonObject) -> JsonObject:
-    content = value.get("content")
-    if not isinstance(content, list):
-        return value
-    plain = [
-        {key: entry for key, entry in part.items() if key != "cache_control"} if isinstance(part, dict) else part
-        for part in content
-    ]
-    return value | {"content": plain}

@@ -5,7 +5,10 @@ Called by the app.
 
 from __future__ import annotations
 
-from tidegate.simulator import tokens
+from collections.abc import Mapping
+
+from tidegate.simulator import betas, tokens
+from tidegate.simulator.capabilities import anthropic_model
 from tidegate.simulator.chat import CREATED
 from tidegate.simulator.jsontext import JsonObject
 from tidegate.simulator.profiles import Profile
@@ -23,11 +26,19 @@ _WINDOW_FIELDS = {
 """Where each provider's model list tells the window; others here say `context_window`."""
 
 
-def models(path: str, settings: SimulatorSettings, profile: Profile, anthropic: bool) -> JsonObject:
+def models(path: str, settings: SimulatorSettings, profile: Profile, headers: Mapping[str, str]) -> JsonObject:
     """The list of models, or one of them for `/models/{id}`. Raises `Refusal` for one that does not exist."""
-    names = settings.models or ("simulated",)
-    entries = [_anthropic_model(name, settings) if anthropic else _model(name, settings, profile) for name in names]
+    anthropic = "anthropic-version" in headers
     wanted = path.removeprefix("/models").lstrip("/")
+    names = settings.models or ("simulated",)
+    if wanted.startswith("claude-") and not settings.models:
+        names = (wanted,)
+    served = settings.context.habits(profile.name).betas
+    asked = betas.asked(headers.get("anthropic-beta", ""))
+    entries = [
+        anthropic_model(name, settings, served, asked) if anthropic else _model(name, settings, profile)
+        for name in names
+    ]
     if wanted:
         for entry in entries:
             if entry["id"] == wanted:
@@ -70,15 +81,3 @@ def _model(name: str, settings: SimulatorSettings, profile: Profile) -> JsonObje
         return entry | {"meta": {"n_ctx": settings.window, "n_ctx_train": max(settings.window, 131_072)}}
     entry[_WINDOW_FIELDS.get(profile.name, "context_window")] = settings.window
     return entry
-
-
-def _anthropic_model(name: str, settings: SimulatorSettings) -> JsonObject:
-    return {
-        "type": "model",
-        "id": name,
-        "display_name": name,
-        "created_at": "2026-11-30T00:00:00Z",
-        "lifecycle": "active",
-        "max_input_tokens": settings.window,
-        "max_tokens": settings.max_output or settings.window,
-    }

@@ -87,7 +87,7 @@ async def break_off(
         await exchange.part(data)
     error = _error(turn, step, desk.profile)
     for frame in error_frames(error, step.event, count):
-        await exchange.part(write(frame, crlf=desk.world.settings.crlf))
+        await exchange.part(write(frame, crlf=desk.world.settings.crlf, framing=turn.framing))
     await exchange.end()
 
 

@@ -45,7 +45,7 @@ def read(body: JsonObject, desk: Desk, *, counting: bool = False) -> Turn:
     fixed = tokens.item(tools) + tokens.item(body.get("system"))
     managed = _managed(body, window, edits, desk)
     managed.on_demand = on_demand
-    managed.original = fixed + tokens.items(items)
+    managed.original = fixed + tokens.items(body["messages"])
     if edits is not None:
         items, managed.applied = messages_edits.clear(items, fixed, edits, desk)
     managed.changed = items != body["messages"]

@@ -21,6 +21,7 @@ from tidegate.simulator.wordings import (
     anthropic_auth,
     anthropic_overflow,
     azure_overflow,
+    bedrock_overflow,
     deepseek_overflow,
     groq_overflow,
     llamacpp_overflow,
@@ -36,7 +37,7 @@ from tidegate.simulator.wordings import (
 
 __all__ = ["PROFILES", "PROFILE_NAMES", "Profile", "Size", "error_body", "error_type", "profile_for"]
 
-Shape: TypeAlias = Literal["openai", "anthropic", "xai", "openrouter", "mistral", "vllm", "llamacpp"]
+Shape: TypeAlias = Literal["openai", "anthropic", "bedrock", "xai", "openrouter", "mistral", "vllm", "llamacpp"]
 CompactPath: TypeAlias = Literal["served", "404", "404-text", "404-json", "405", "501", "502-html"]
 """Whether `/responses/compact` is there, and what says that it is not; `404` is the profile's own."""
 Support: TypeAlias = Literal["served", "ignored", "refused"]
@@ -137,6 +138,38 @@ PROFILES: dict[str, Profile] = {
             anthropic_auth("x-api-key header is required"),
             anthropic_auth("invalid x-api-key"),
             strict_fields=True,
+        ),
+        Profile(
+            "vertex",
+            "anthropic",
+            anthropic_overflow,
+            anthropic_auth("Request is missing required authentication credential."),
+            anthropic_auth("Request had invalid authentication credentials."),
+            strict_fields=True,
+        ),
+        Profile(
+            "foundry",
+            "anthropic",
+            anthropic_overflow,
+            AZURE_BAD_KEY,
+            AZURE_BAD_KEY,
+            strict_fields=True,
+        ),
+        Profile(
+            "bedrock",
+            "bedrock",
+            bedrock_overflow,
+            {"message": "Missing Authentication Token"},
+            {"message": "The security token included in the request is invalid."},
+            auth_status=403,
+            strict_fields=True,
+        ),
+        Profile(
+            "compatible",
+            "anthropic",
+            anthropic_overflow,
+            anthropic_auth("x-api-key header is required"),
+            anthropic_auth("invalid x-api-key"),
         ),
         Profile(
             "xai",
@@ -245,6 +278,10 @@ def error_body(profile: Profile, dialect: DialectName, refusal: Refusal, request
             body["request_id"] = request_id
         return body
     message, kind, status = refusal.message, refusal.type, refusal.status
+    if profile.shape == "bedrock":
+        if refusal.kind in ("path", "auth"):
+            return {"message": message}
+        return {"__type": "ValidationException", "message": f"The model returned the following errors: {message}"}
     if dialect == "messages" and profile.shape not in ("llamacpp", "vllm"):
         error: JsonObject = {"type": kind, "message": message}
         if refusal.details:

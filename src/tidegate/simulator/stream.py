@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from tidegate.simulator import eventstream
 from tidegate.simulator.jsontext import JsonValue, encode
 
 
@@ -30,8 +31,10 @@ HEARTBEATS = {
 }
 
 
-def write(frame: Frame, *, crlf: bool = False) -> bytes:
-    """The frame's bytes, with its closing blank line."""
+def write(frame: Frame, *, crlf: bool = False, framing: str = "sse") -> bytes:
+    """The frame's bytes: lines with a closing blank one, or Amazon's binary frame (`eventstream`)."""
+    if framing == "eventstream":
+        return eventstream.frame(frame.data)
     data = frame.data.encode() if isinstance(frame.data, str) else encode(frame.data)
     end = b"\r\n" if crlf else b"\n"
     if frame.comment:

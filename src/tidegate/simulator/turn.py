@@ -62,6 +62,8 @@ class Turn:
     """Responses: real tokens from which the answer brings a compaction with it."""
     notes: list[JsonObject] = field(default_factory=list)
     """What the provider did to the input (Anthropic's `input_transformations`)."""
+    framing: str = "sse"
+    """How a stream is written: `sse` or `eventstream`."""
     managed: Managed | None = None
     """Messages: what the provider's own context management does to it."""
 

@@ -80,6 +80,13 @@ def anthropic_overflow(size: Size, dialect: DialectName) -> Refusal:
     return _refusal(openai_error(text, None, "invalid_request_error"), text)
 
 
+def bedrock_overflow(size: Size, dialect: DialectName) -> Refusal:
+    """Amazon's wrapping of Anthropic's words."""
+    text = anthropic_overflow(size, dialect).message
+    wrapped = f"The model returned the following errors: {text}"
+    return _refusal({"__type": "ValidationException", "message": wrapped}, text)
+
+
 def xai_overflow(size: Size, dialect: DialectName) -> Refusal:
     """xAI's words for an input over the window."""
     text = f"This model's maximum prompt length is {size.window} but the request contains {size.input} tokens."
