@@ -11,7 +11,16 @@ from tidegate.simulator.profiles import PROFILES
 
 WORDS = st.sampled_from(["", "x", "FACT-01", "auto", "none", "<transcript>a</transcript>"])
 TYPES = st.sampled_from(
-    [*RESPONSES_ITEMS, *MESSAGES_BLOCKS, "image_url", "function", "input_text", "enabled", "custom"]
+    [
+        *RESPONSES_ITEMS,
+        *MESSAGES_BLOCKS,
+        "image_url",
+        "function",
+        "input_text",
+        "enabled",
+        "custom",
+        "compaction_trigger",
+    ]
 )
 ROLES = st.sampled_from(["user", "assistant", "system", "tool", "developer", "function"])
 LEAF = st.none() | st.booleans() | st.integers(-5, 3000) | WORDS | TYPES
@@ -54,6 +63,8 @@ BODY = st.fixed_dictionaries(
         "include": JSON,
         "context_management": JSON,
         "previous_response_id": JSON,
+        "conversation": JSON,
+        "items": st.lists(ITEM, max_size=3) | JSON,
         "metadata": JSON,
         "text": JSON,
     },
@@ -61,7 +72,17 @@ BODY = st.fixed_dictionaries(
 APPS = {name: app_of(profile=name, window=2000, strict_fields=False) for name in ("auto", *PROFILES)}
 
 
-@pytest.mark.parametrize("path", [*PATHS.values(), "/v1/messages/count_tokens", "/v1/responses/input_tokens"])
+OTHERS = (
+    "/v1/messages/count_tokens",
+    "/v1/responses/input_tokens",
+    "/v1/responses/compact",
+    "/openai/v1/responses/compact",
+    "/backend-api/codex/responses",
+    "/v1/conversations",
+)
+
+
+@pytest.mark.parametrize("path", [*PATHS.values(), *OTHERS])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=BODY, profile=st.sampled_from(list(APPS)))
 def test_any_body_gets_an_answer(path, body, profile):
