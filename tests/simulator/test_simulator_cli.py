@@ -33,6 +33,22 @@ def test_serves_as_told(tmp_path):
         assert process.wait(10) is not None
 
 
+def test_compacts_as_told():
+    code = "from tidegate.cli.simulate_command import simulate; simulate()"
+    flags = ["--port", "0", "--compact-path", "501", "--trigger", "ignored", "--org", "any=a/b"]
+    process = subprocess.Popen([sys.executable, "-c", code, *flags], stdout=subprocess.PIPE, text=True)
+    try:
+        url = re.search(r"http://\S+", process.stdout.readline())[0]
+        body = {"model": "m", "input": [user("Hello."), {"type": "compaction_trigger"}]}
+        assert httpx.post(url + "/v1/responses/compact", json=body, headers=KEYS).status_code == 501
+        answer = httpx.post(url + "/v1/responses", json=body, headers=KEYS).json()
+        assert [item["type"] for item in answer["output"]] == ["message"]
+        assert httpx.get(url + "/__sim/state").json()["requests"][0]["org"] == "a/b"
+    finally:
+        process.terminate()
+        assert process.wait(10) is not None
+
+
 def test_a_port_in_use_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -54,6 +70,9 @@ def test_a_host_that_is_none_is_named():
         (["--profile", "acme"], "'acme' is not one of 'auto', 'openai'"),
         (["--window", "0"], "0 is not in the range x>=1"),
         (["--script", "missing.json"], "does not exist"),
+        (["--compact-path", "410"], "'410' is not one of 'served', '404',"),
+        (["--boundary", "none"], "'none' is not one of 'keep_users',"),
+        (["--org", "key"], "expected KEY=ORG or KEY=ORG/PROJECT"),
     ],
 )
 def test_says_what_is_allowed(flags, words):

@@ -1,5 +1,7 @@
 """`/responses/compact` on OpenAI's platform: what it refuses, what it hands back, and what replaying that means."""
 
+import time
+
 import pytest
 from simulator_calls import RESPONSES, RESPONSES_TOOL, app_of, assistant, call, responses, text_of, user
 
@@ -470,6 +472,15 @@ class TestScripted:
         app = app_of(script=(Step(do="error", path="compact"), Step(do="error", on="compaction", status=502)))
         assert call(app, RESPONSES, responses(GO)).status == 200
         assert [call(app, COMPACT, responses(GO)).status for _ in range(3)] == [500, 502, 200]
+
+    def test_takes_its_time(self):
+        app = compaction_app(seconds=0.05)
+        start = time.perf_counter()
+        compacted(app, GO)
+        assert time.perf_counter() - start >= 0.05
+        start = time.perf_counter()
+        known(app, GO)
+        assert time.perf_counter() - start < 0.05
 
     def test_usage_of_its_own(self):
         app = app_of(script=(Step(do="answer", path="compact", usage={"input": 7, "output": 3}),))

@@ -8,12 +8,14 @@ from __future__ import annotations
 import errno
 import socket
 from pathlib import Path
+from typing import get_args
 
 import click
 
-from tidegate.simulator import SimulatorSettings, Step, read_steps, run
+from tidegate.simulator import ResponsesCompaction, SimulatorSettings, Step, read_steps, run
+from tidegate.simulator.compaction_settings import Boundary
 from tidegate.simulator.jsontext import NotJson, decode
-from tidegate.simulator.profiles import PROFILE_NAMES
+from tidegate.simulator.profiles import PROFILE_NAMES, CompactPath, Support
 
 _NO_SUCH_HOST = frozenset({errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN})
 """Errors that another port would not mend: no address of this machine, or no name at all."""
@@ -24,6 +26,7 @@ Examples:
   tidegate simulate --window 24000                an agent's own prompt and tools have to fit
   tidegate simulate --profile vllm --port 9500
   tidegate simulate --script faults.json --delay 0.5
+  tidegate simulate --compact-path 404-text       a gateway that can't compact
 
 \b
 Then point a client at it, directly or through the gateway:
@@ -42,7 +45,36 @@ Then point a client at it, directly or through the gateway:
     default="auto",
     show_default=True,
     type=click.Choice(PROFILE_NAMES),
-    help="Whose refusals and quirks; auto: the maker of the API being spoken.",
+    help="Whose refusals and quirks; auto: the maker of the API being spoken, or whose prefix the path has.",
+)
+@click.option(
+    "--compact-path",
+    type=click.Choice(get_args(CompactPath)),
+    help="Whether /responses/compact is there, or how it is missing.  [default: as the profile]",
+)
+@click.option(
+    "--trigger",
+    type=click.Choice(get_args(Support)),
+    help="What becomes of a compaction_trigger item.  [default: as the profile]",
+)
+@click.option(
+    "--in-band",
+    type=click.Choice(get_args(Support)),
+    help="What becomes of context_management on Responses.  [default: as the profile]",
+)
+@click.option(
+    "--boundary",
+    default="keep_users",
+    show_default=True,
+    type=click.Choice(get_args(Boundary)),
+    help="What stays of the items before a compaction item.",
+)
+@click.option(
+    "--org",
+    "orgs",
+    multiple=True,
+    metavar="KEY=ORG[/PROJECT]",
+    help="Whose a key is; what a provider seals is bound to it. May be repeated.",
 )
 @click.option("--tool-rounds", default=2, show_default=True, type=click.IntRange(min=0), help="Tool calls a turn.")
 @click.option("--forgetful", is_flag=True, help="Summaries keep none of the FACT-nn markers.")
@@ -59,6 +91,11 @@ def simulate(
     port: int,
     window: int,
     profile: str,
+    compact_path: CompactPath | None,
+    trigger: Support | None,
+    in_band: Support | None,
+    boundary: Boundary,
+    orgs: tuple[str, ...],
     tool_rounds: int,
     forgetful: bool,
     delay: float,
@@ -73,6 +110,10 @@ def simulate(
     settings = SimulatorSettings(
         window=window,
         profile=profile,
+        orgs=_orgs(orgs),
+        responses_compaction=ResponsesCompaction(
+            path=compact_path, trigger=trigger, in_band=in_band, boundary=boundary
+        ),
         tool_rounds=tool_rounds,
         forgetful=forgetful,
         delay=delay,
@@ -90,6 +131,13 @@ def simulate(
         option = "--host" if error.errno in _NO_SUCH_HOST else "--port"
         reason = (error.strerror or str(error)).partition(" (while ")[0]
         raise click.ClickException(f"Can't listen on {host}:{port}: {reason}. Choose another with {option}.") from None
+
+
+def _orgs(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = dict(pair.partition("=")[::2] for pair in pairs)
+    if not all(key and org for key, org in found.items()):
+        raise click.BadParameter("expected KEY=ORG or KEY=ORG/PROJECT", param_hint="--org")
+    return found
 
 
 def _script(path: Path | None) -> tuple[Step, ...]:
