@@ -165,26 +165,29 @@ class TestAKeptTail:
         assert [entry["path"] for entry in answer.json["input_transformations"]] == ["messages.1.content.0"]
 
 
-class TestTheThresholdBeta:
-    SMALL = ContextManagement(least_trigger=100)
-    EDIT = {"edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 300}}]}
+SMALL = ContextManagement(least_trigger=100)
 
+
+EDIT = {"edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 300}}]}
+
+
+class TestTheThresholdBeta:
     def test_thinking_behind_its_block_is_bound_to_it(self):
-        talk = Talk(context=self.SMALL)
-        content = talk.say("x" * 2000, context_management=self.EDIT)
+        talk = Talk(context=SMALL)
+        content = talk.say("x" * 2000, context_management=EDIT)
         assert [block["type"] for block in content] == ["compaction", "thinking", "text"]
-        talk.say(context_management=self.EDIT)
+        talk.say(context_management=EDIT)
         kept = [*talk.history[1:], user("On.")]
-        assert talk.send(kept, context_management=self.EDIT).status == 200
+        assert talk.send(kept, context_management=EDIT).status == 200
 
     def test_turns_put_back_behind_it_lose_theirs(self):
-        talk = Talk(context=self.SMALL)
+        talk = Talk(context=SMALL)
         talk.say()
-        pause = {"edits": [self.EDIT["edits"][0] | {"pause_after_compaction": True}]}
+        pause = {"edits": [EDIT["edits"][0] | {"pause_after_compaction": True}]}
         block = talk.send([*talk.history, user("x" * 2000)], context_management=pause).json["content"]
         put_back = [assistant(block), *talk.history, user("On.")]
-        assert BOUND in talk.send(put_back, context_management=self.EDIT).error
-        dropped = talk.send(put_back, context_management=self.EDIT, thinking=DROPPING).json
+        assert BOUND in talk.send(put_back, context_management=EDIT).error
+        dropped = talk.send(put_back, context_management=EDIT, thinking=DROPPING).json
         assert dropped["input_transformations"] == [
             {"type": "thinking_dropped", "path": "messages.2.content.0", "reason": "prefix_binding_mismatch"}
         ]

@@ -101,14 +101,15 @@ class TestToolResults:
         assert ask(app, rounds(6), {"edits": [*edits, compact]}, both).json["content"][0]["type"] == "text"
 
 
-class TestThinking:
-    ON = {"thinking": {"type": "adaptive"}, "max_tokens": 2000}
+ON = {"thinking": {"type": "adaptive"}, "max_tokens": 2000}
 
+
+class TestThinking:
     def history(self, app, turns):
         history = []
         for turn in range(turns):
             history.append(user(f"Turn {turn}."))
-            answer = call(app, MESSAGES, messages(*history, **NEW) | self.ON)
+            answer = call(app, MESSAGES, messages(*history, **NEW) | ON)
             history.append(assistant(answer.json["content"]))
         return [*history, user("Go on.")]
 
@@ -124,7 +125,7 @@ class TestThinking:
     )
     def test_of_how_many_turns(self, app, keep, cleared):
         edits = {"edits": [{"type": "clear_thinking_20251015", **keep}]}
-        answer = ask(app, self.history(app, 4), edits, **self.ON)
+        answer = ask(app, self.history(app, 4), edits, **ON)
         told = answer.json["context_management"]["applied_edits"]
         assert [entry["cleared_thinking_turns"] for entry in told] == ([cleared] if cleared else [])
         assert all(entry["cleared_input_tokens"] > 0 for entry in told)
@@ -135,7 +136,7 @@ class TestThinking:
         for _ in range(4):
             history.append(user("Go."))
             edits = {"edits": [{"type": "clear_thinking_20251015"}]}
-            answer = ask(app, history, edits, **self.ON, **model)
+            answer = ask(app, history, edits, **ON, **model)
             assert answer.status == 200, answer.raw
             history.append(assistant(answer.json["content"]))
 

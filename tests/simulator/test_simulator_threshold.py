@@ -192,12 +192,13 @@ class TestOverTheThreshold:
         assert set(app.state.facts) == {"FACT-01", *(f"FACT-1{n}" for n in range(6))}
 
 
-class TestComingBack:
-    MINE = {"type": "compaction", "content": "The user said FACT-07."}
+MINE = {"type": "compaction", "content": "The user said FACT-07."}
 
+
+class TestComingBack:
     def test_an_unsigned_block_of_any_words(self):
         app = small()
-        answer = ask(app, assistant([self.MINE]), ASK)
+        answer = ask(app, assistant([MINE]), ASK)
         assert answer.json["content"][0]["text"] == "I know FACT-07."
         assert app.state.records[-1].verdict == "replayed"
 
@@ -218,13 +219,13 @@ class TestComingBack:
 
     def test_what_is_ignored_is_not_counted(self):
         app = small()
-        lean = ask(app, assistant([self.MINE]), ASK).json["usage"]["input_tokens"]
-        kept = ask(app, *LONG[:-1], assistant([self.MINE]), ASK).json["usage"]["input_tokens"]
+        lean = ask(app, assistant([MINE]), ASK).json["usage"]["input_tokens"]
+        kept = ask(app, *LONG[:-1], assistant([MINE]), ASK).json["usage"]["input_tokens"]
         assert kept == lean
 
     @pytest.mark.parametrize("path", [MESSAGES, COUNT])
     def test_header_and_edit_are_both_needed(self, path):
-        body = messages(assistant([self.MINE]), ASK, **MODEL)
+        body = messages(assistant([MINE]), ASK, **MODEL)
         body = body if path == MESSAGES else {name: body[name] for name in ("model", "messages")}
         unknown = "messages.0.content.0: `compaction` is not one of the expected content block types"
         assert call(small(), path, body, KEYS).error == unknown
@@ -233,12 +234,12 @@ class TestComingBack:
 
     def test_the_header_alone_of_the_other_beta_wants_a_signature(self):
         both = KEYS | {"anthropic-beta": "compact-2026-01-12,compact-2026-09-04"}
-        answer = call(small(), MESSAGES, messages(assistant([self.MINE]), ASK, **MODEL), both)
+        answer = call(small(), MESSAGES, messages(assistant([MINE]), ASK, **MODEL), both)
         assert answer.json["error"]["details"] == {"error_code": "compaction_signature_invalid"}
 
     def test_rounds_may_not_be_cut_in_two(self):
-        assert "unexpected `tool_use_id`" in ask(small(), assistant([self.MINE]), ANSWERED).error
-        answer = ask(small(), GO, assistant([self.MINE, USE]), ANSWERED, tools=[MESSAGES_TOOL])
+        assert "unexpected `tool_use_id`" in ask(small(), assistant([MINE]), ANSWERED).error
+        answer = ask(small(), GO, assistant([MINE, USE]), ANSWERED, tools=[MESSAGES_TOOL])
         assert answer.status == 200
 
     def test_sealed_metadata_comes_back_as_it_was(self):
@@ -261,7 +262,7 @@ class TestCounting:
 
     def test_applies_blocks(self):
         app = small()
-        history = [*LONG[:-1], assistant([TestComingBack.MINE]), ASK]
+        history = [*LONG[:-1], assistant([MINE]), ASK]
         counted = call(app, COUNT, {**MODEL, "messages": history, "context_management": edit()}, HEADER).json
         assert counted["input_tokens"] == ask(app, *history).json["usage"]["input_tokens"]
         assert counted["context_management"]["original_input_tokens"] > counted["input_tokens"] + 400

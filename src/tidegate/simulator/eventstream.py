@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from binascii import crc32
 
-from tidegate.simulator.jsontext import JsonValue, encode
+from tidegate.simulator.jsontext import JsonValue, as_object, encode
 
 _STRING = b"\x07"
 
@@ -17,7 +17,7 @@ def frame(event: JsonValue) -> bytes:
     """One event in a `chunk`; an error becomes an exception message."""
     if isinstance(event, dict) and event.get("type") == "error":
         headers = {":exception-type": "modelStreamErrorException", ":message-type": "exception"}
-        payload = encode({"message": event["error"].get("message", "")})
+        payload = encode({"message": as_object(event.get("error")).get("message") or event.get("message", "")})
     else:
         headers = {":event-type": "chunk", ":message-type": "event"}
         payload = encode({"bytes": b64encode(encode(event)).decode()})

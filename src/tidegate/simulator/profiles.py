@@ -279,7 +279,7 @@ def error_body(profile: Profile, dialect: DialectName, refusal: Refusal, request
         return body
     message, kind, status = refusal.message, refusal.type, refusal.status
     if profile.shape == "bedrock":
-        if refusal.kind in ("path", "auth"):
+        if status != 400 or refusal.kind == "path":
             return {"message": message}
         return {"__type": "ValidationException", "message": f"The model returned the following errors: {message}"}
     if dialect == "messages" and profile.shape not in ("llamacpp", "vllm"):
