@@ -27,6 +27,7 @@ from pydantic import (
     model_validator,
 )
 
+from tidegate.compactors.ride import Caching
 from tidegate.overflow.rules import RuleSpec
 from tidegate.overflow.told import ANY, Api, ModelFacts
 from tidegate.overflow.verdict import Action, Kind
@@ -143,6 +144,20 @@ class Model(Data):
     where nothing is known. Anthropic's own list of models, where it can be asked, counts for more."""
 
 
+class PromptCache(Data):
+    """How the provider caches the beginnings of requests, for the models whose ids match. Prices are shares of that of
+    an input token; see `compactors.ride.Caching`."""
+
+    match: Strings = ("*",)
+    """Ids or globs, without date suffix; the first entry that matches counts."""
+    read: Annotated[float, Field(ge=0, lt=1)]
+    write: Annotated[float, Field(ge=1)] = 1.0
+    marks: bool = False
+    minimum: PositiveInt = 1024
+    lifetime: Annotated[float, Field(gt=0)] = 300.0
+    source: str
+
+
 class Refusal(Data):
     """One rule that tells what a refusal means; see `overflow.rules.RuleSpec`."""
 
@@ -230,6 +245,7 @@ class Provider(Data):
     """The provider's own API that tells its models' windows: a list of models, llama.cpp's `/props`, Ollama's. Of
     several the first that tells; those of local servers are asked on private networks only then."""
     quirks: Quirks = Quirks()
+    prompt_cache: tuple[PromptCache, ...] = ()
     models: tuple[Model, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
@@ -269,6 +285,14 @@ class Provider(Data):
         """Fields of Tidegate's own calls: added, or to be left out where the value is None."""
         left_out: dict[str, JsonValue] = dict.fromkeys(self.quirks.summary_omit.get(dialect, ()))
         return {**left_out, **self.quirks.summary_extra.get(dialect, {})}
+
+    def caching(self, model_id: str) -> Caching | None:
+        """How the provider caches requests to a model; None where the file does not say."""
+        names = spellings(model_id)
+        for entry in self.prompt_cache:
+            if any(fnmatchcase(name, glob) for name in names for glob in entry.match):
+                return Caching(entry.read, entry.write, entry.marks, entry.minimum, entry.lifetime)
+        return None
 
     def model(self, model_id: str) -> ModelFacts:
         """What the file says of a model; all None where it says nothing."""

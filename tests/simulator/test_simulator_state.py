@@ -234,3 +234,18 @@ def test_cache_markers_do_not_break_the_cache():
     for block in (marked, {"type": "text", "text": "x"}):
         call(app, MESSAGES, messages(user([block])))
     assert app.state.records[-1].cached_tokens == app.state.records[-1].input_tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"max_tokens": 77}, True),
+        ({"tool_choice": {"type": "none"}, "tools": [{"name": "t", "input_schema": {}}]}, False),
+        ({"system": "Other."}, False),
+    ],
+)
+def test_what_a_cached_beginning_hangs_on(fields, kept):
+    app = app_of(prompt_cache=True)
+    for more in ({}, fields):
+        call(app, MESSAGES, messages(user("x" * 400), **more))
+    assert (app.state.records[-1].cached_tokens > 0) == kept

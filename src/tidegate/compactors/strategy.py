@@ -46,6 +46,21 @@ class CompactionFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Ride:
+    """The session's request as it is forwarded, for a call that continues it. Sizes in real tokens, as estimated."""
+
+    body: bytes = field(repr=False)
+    after: int
+    """Items at its end that stand after the cut."""
+    tail: bytes = field(repr=False)
+    """Their bytes, from the first to the last, as the client sent them."""
+    tokens: int
+    """Of all before the cut: system prompt, tools, items."""
+    cached: int
+    """Those of them that the provider is thought to have in its cache."""
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """What is to be compacted, and the room there is for it."""
 
@@ -67,6 +82,8 @@ class Span:
     ratio: float = 1.0
     """How many real tokens one estimated token has proved to be, at least 1."""
     max_calls: int = 32
+    ride: Ride | None = None
+    """The request that the first call may continue, None where it may not."""
 
 
 @dataclass(frozen=True, slots=True)

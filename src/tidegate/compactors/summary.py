@@ -17,6 +17,7 @@ import msgspec
 from tidegate.compactors.accept import Reading, Remedy, read, remedy
 from tidegate.compactors.fence import escape, fence, is_marked, mark, split_marked
 from tidegate.compactors.pieces import Piece, Room, levels, plan
+from tidegate.compactors.ride import Caching, Continued, Riding, continued, cost
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Span, Summary
 from tidegate.compactors.transcript import Block, earlier, read_items, write
 from tidegate.context.estimate import text_tokens
@@ -31,6 +32,12 @@ LEAST_PIECE: Final = 200
 """Estimated tokens of transcript a call must have room for."""
 SMALLEST_HALF: Final = 500
 """Estimated tokens of material, previous summary included, that are not halved again when refused as too long."""
+ASKED: Final = "summary_request"
+"""Tag around the message of a ridden call."""
+TOO_LONG: Final = 2
+"""Times its room that a summary may take which no output limit has held to it."""
+_OUR_FAULT: Final = frozenset({400, 413, 422})
+"""Refusals of a ridden call that a transcript may not meet."""
 _ENVELOPE: Final = 24
 """Real tokens of the roles and separators around the two messages."""
 _LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -61,16 +68,22 @@ class Options:
     """Name of the output-limit field where the client's request names none, empty for the dialect's usual one."""
     max_output: int | None = None
     """The model's own output limit in tokens, None where unknown."""
+    ride_prompt: str = field(default="", repr=False)
+    """What comes before the instructions where the call rides; without it none does."""
+    ride: Riding = "off"
+    """Whether the first call continues the session's own request: where that is cheaper, always, or never."""
+    caching: Caching | None = None
+    """How the provider caches, None where that is not known: then no call rides of itself."""
 
 
 @cache
 def default_options() -> Options:
     """Options with the prompts that ship with Tidegate."""
     folder = files("tidegate.compactors") / "prompts"
-    summary, update, system = (
-        (folder / f"{name}.md").read_text("utf-8").strip() for name in ("summary", "update", "system")
+    summary, update, system, ride = (
+        (folder / f"{name}.md").read_text("utf-8").strip() for name in ("summary", "update", "system", "ride")
     )
-    return Options(prompt=summary, update_prompt=update, system=system)
+    return Options(prompt=summary, update_prompt=update, system=system, ride_prompt=ride)
 
 
 def planned_calls(span: Span, options: Options) -> int:
@@ -90,6 +103,9 @@ def work(span: Span, options: Options, overflows: Callable[[Reply], bool]) -> Ge
     Equal input gives byte-identical calls. What does not fit one call is folded: each further piece goes
     with the summary so far and the update prompt. A piece refused for its length is halved. All within
     `span.max_calls`.
+
+    Where `options.ride` says so, the first call continues the session's own request instead (see `ride`); what it gives
+    must be as good as any other summary, else the calls above are made after it, within the same bound.
 
     Raises `CompactionFailed` with one of these reasons, never with a word of the conversation or of a
     reply:
@@ -116,6 +132,9 @@ def work(span: Span, options: Options, overflows: Callable[[Reply], bool]) -> Ge
     like an apology, without a heading, for 1,000 tokens or more of material."""
     job = _Job(span, options)
     tally = _Tally(span.max_calls)
+    ridden = yield from _ride(job, overflows, tally)
+    if ridden:
+        return _finished(span, ridden, tally)
     summary = job.previous
     pieces: list[Piece] | None = None
     while True:
@@ -144,6 +163,48 @@ def work(span: Span, options: Options, overflows: Callable[[Reply], bool]) -> Ge
             as_planned = text_tokens(summary) <= job.carried_tokens and len(rest) <= tally.spare
             pieces = rest if as_planned and job.done != piece.stop else None
     return _finished(span, summary, tally)
+
+
+def _ride(job: _Job, overflows: Callable[[Reply], bool], tally: _Tally) -> Generator[Call, Reply, str]:
+    """The summary that the session's own request gives when it is continued; empty where that is not worth its price,
+    not possible, or gave nothing of use."""
+    span, options = job.span, job.options
+    before = options.update_prompt if span.previous else options.prompt
+    words = str(max(40, span.room * 3 // 5 // 10 * 10))
+    request = f"<{ASKED}>\n{options.ride_prompt}\n\n{before.replace(_WORDS, words)}\n</{ASKED}>"
+    ready = _ready(job, request, spare=tally.spare)
+    if ready is None:
+        return ""
+    reply = yield Call(
+        path=REQUESTS[span.conversation.dialect].PATH,
+        body=ready.body,
+        add_headers={"accept": "text/event-stream"} if ready.stream else {},
+        drop_headers=_DROP_HEADERS,
+        timeout=options.timeout,
+    )
+    reading = read(reply, ANSWERS[span.conversation.dialect].read_answer, overflows, span.size, ready.limit)
+    tally.add(reading)
+    http = reading.problem == "summary_http_error"
+    hopeless = reading.problem == "summary_unreachable" or (http and reply.status not in _OUR_FAULT)
+    if reading.problem is not None and (hopeless or not tally.spare):
+        raise CompactionFailed(f"summary_http_{reading.status}" if http else reading.problem)
+    tokens = text_tokens(mark(reading.text))
+    fits = tokens < span.size and job.real(tokens) <= TOO_LONG * span.room
+    return reading.text if reading.problem is None and fits else ""
+
+
+def _ready(job: _Job, request: str, spare: int) -> Continued | None:
+    """The ridden call, None where the transcript is shown instead."""
+    span, options, ride = job.span, job.options, job.span.ride
+    if ride is None or options.ride == "off" or not options.ride_prompt or not job.blocks(0):
+        return None
+    tokens = job.real(text_tokens(request) + _ENVELOPE)
+    if options.ride == "auto" and (options.caching is None or cost(ride, options.caching, tokens) >= job.price(spare)):
+        return None
+    free = None if span.window is None else span.window - job.margin - ride.tokens - tokens
+    if options.max_output is not None:
+        free = options.max_output if free is None else min(free, options.max_output)
+    return continued(ride, span.conversation, request, room=span.room, free=free, caching=options.caching)
 
 
 def _finished(span: Span, summary: str, tally: _Tally) -> Summary:
@@ -222,6 +283,17 @@ class _Job:
         self._level, pieces = plan(self.blocks, range(self._level, len(self._levels)), start, room, calls)
         return pieces
 
+    def price(self, calls: int) -> float:
+        """Full-price tokens that the calls of a transcript read, as they are planned."""
+        try:
+            pieces = self.plan(0, self.previous_tokens, calls)
+        except CompactionFailed:
+            return 0.0
+        finally:
+            self._level = 0
+        carried = self.previous_tokens + (len(pieces) - 1) * self.carried_tokens
+        return self.real(sum(piece.tokens for piece in pieces) + len(pieces) * self._overhead + carried)
+
     def halve(self, shown: int) -> None:
         """Takes a refusal for length to heart: no later call shows more than half of what that one did."""
         self._limit = shown // 2
@@ -236,7 +308,7 @@ class _Job:
         can't be had."""
         bounds = [wanted or self.span.room, self.options.max_output]
         if self.span.window is not None:
-            bounds.append(self.span.window - self._margin() - self._real(prompt_tokens))
+            bounds.append(self.span.window - self.margin - self.real(prompt_tokens))
         least = min(bound for bound in bounds if bound is not None)
         return 0 if wanted and least < wanted else least
 
@@ -248,7 +320,7 @@ class _Job:
             # The client sent these items, and more, in one request: a call of that size is worth trying.
             first = later = self.span.size + self.span.size // 4 + LEAST_PIECE
         else:
-            free = self.span.window - self._margin() - self._planned_output()
+            free = self.span.window - self.margin - self._planned_output()
             free_of_overhead = int(free / self._ratio) - self._overhead
             first = free_of_overhead - previous_tokens
             later = free_of_overhead - self.carried_tokens
@@ -265,12 +337,14 @@ class _Job:
     def _most_output(self) -> int:
         return min(self.span.room, self.options.max_output or self.span.room)
 
-    def _margin(self) -> int:
+    @property
+    def margin(self) -> int:
         """Real tokens left free: the estimate may be a little low, and a prompt of exactly the window is
         refused."""
         return max(32, (self.span.window or 0) // 32)
 
-    def _real(self, tokens: int) -> int:
+    def real(self, tokens: int) -> int:
+        """Real tokens that so many estimated ones have proved to be."""
         return -int(-tokens * self._ratio // 1)
 
 

@@ -203,6 +203,11 @@ class SummarySettings(Section):
     tool_result_chars: Count = Field(
         default=2000, description="Characters of each tool result shown to the summarizer."
     )
+    ride: Literal["auto", "always", "off"] = Field(
+        default="auto",
+        description="Ask for the summary at the end of the session's own request, whose input the provider has cached: "
+        "where that is known to cost less, whenever it can be, or never.",
+    )
 
 
 class StreamSettings(Section):

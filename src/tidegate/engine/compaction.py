@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Literal, TypeAlias
 
 from tidegate.compactors import summary
-from tidegate.compactors.strategy import CompactionFailed, Reply, Span, Summary
+from tidegate.compactors.ride import LOOKBACK
+from tidegate.compactors.strategy import CompactionFailed, Reply, Ride, Span, Summary
+from tidegate.compactors.summary import Options
 from tidegate.context.budget import summary_room
 from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Notify
+from tidegate.engine.learning import warmth_key
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View, barred_cuts, items_to_summarise, replaced
 from tidegate.overflow.verdict import Refusal, Sent
@@ -31,6 +35,9 @@ MIN_GAIN_REFUSED = 128
 
 REFUSED_SHARE = 0.7
 """Of a refused request's size: the window that is assumed where it stays unknown."""
+
+HOUR = 3600.0
+"""Seconds that a mark of an hour keeps what it marks."""
 
 MIN_ROOM = 64
 """Tokens a summary gets at least."""
@@ -77,7 +84,7 @@ def compact(sizing: Sizing, view: View, aim: int, why: Why) -> Generator[Effect,
     before = sizing.measured(view).tokens
     yield Notify("compacting", {"why": why, "items": chosen.cut.at, "from": view.covered, "tokens": before})
     try:
-        made = yield _effect(sizing, view, chosen)
+        made = yield _effect(sizing, view, chosen, why)
     except CompactionFailed as error:
         yield Notify("compaction_failed", {"reason": error.reason})
         raise
@@ -94,10 +101,11 @@ def compact(sizing: Sizing, view: View, aim: int, why: Why) -> Generator[Effect,
     return smaller.with_checkpoint(checkpoint), made.calls
 
 
-def _effect(sizing: Sizing, view: View, chosen: Plan) -> Compact:
+def _effect(sizing: Sizing, view: View, chosen: Plan, why: Why) -> Compact:
     request, target, kit, history = sizing.request, sizing.request.target, sizing.kit, sizing.history
     at, retained = chosen.cut.at, chosen.cut.retained
     model = target.summary_model or target.model
+    options = kit.options(target, request.conversation.dialect)
     span = Span(
         conversation=request.conversation,
         values=items_to_summarise(history, view, at, retained),
@@ -109,8 +117,8 @@ def _effect(sizing: Sizing, view: View, chosen: Plan) -> Compact:
         size=view.artifact_tokens + sum(entry.tokens for entry in history.entries[view.covered : at]),
         ratio=sizing.measured(view).ratio,
         max_calls=kit.summary_max_calls,
+        ride=_ride(sizing, view, at, options) if why == "threshold" else None,
     )
-    options = kit.options(target, request.conversation.dialect)
     key = kit.hasher.mix(
         STRATEGY.encode(),
         request.tenant,
@@ -126,6 +134,55 @@ def _effect(sizing: Sizing, view: View, chosen: Plan) -> Compact:
         return kit.classify(target.provider, refusal, Sent()).action == "compact"
 
     return Compact(key, STRATEGY, lambda: summary.work(span, options, overflows))
+
+
+def _ride(sizing: Sizing, view: View, at: int, options: Options) -> Ride | None:
+    """The view for a summary call that continues it up to the cut, and not beyond: a summary must not tell of what
+    comes after the items that it stands for. None where that can't be lawful, or nothing says that it is cached.
+
+    After an overflow nothing rides: sizes have just proved wrong.
+    """
+    target, history = sizing.request.target, sizing.history
+    conversation, past = history.conversation, history.past
+    if options.ride == "off" or target.summary_model not in ("", target.model) or view.add_headers:
+        return None
+    before = past.entries[at - 1].facts
+    if target.merge_user and (before.role != "assistant" or before.calls):
+        return None
+    known = _known_length(sizing, view, at, options)
+    if options.ride == "auto" and not known:
+        return None
+    fixed, ratio = history.overhead + view.artifact_tokens, sizing.measured(view).ratio
+    start, end = conversation.items[conversation.lead + at].start, conversation.items[-1].end
+    return Ride(
+        body=view.body,
+        after=len(past) - at,
+        tail=conversation.raw[start:end],
+        tokens=ceil((fixed + past.sums[at] - past.sums[view.covered]) * ratio),
+        cached=ceil((fixed + past.sums[known] - past.sums[view.covered]) * ratio) if known else 0,
+    )
+
+
+def _known_length(sizing: Sizing, view: View, at: int, options: Options) -> int:
+    """How many items, up to the cut, the provider is likely to have in its cache; 0 where it is not."""
+    caching, past, now = options.caching, sizing.history.past, sizing.request.now
+    if caching is None:
+        return 0
+    sendings = sizing.kit.warmth.sendings(warmth_key(sizing, view))
+    if not caching.marks:
+        # Any later use of a longer beginning keeps this one.
+        recent = [it.length for it in sendings if now - it.at <= caching.lifetime]
+        return min(max(recent), at) if recent and max(recent) > view.covered else 0
+    marks = past.marks[-1] + sizing.history.marks + bool(sizing.history.conversation.field("cache_control"))
+    if not marks or past.thoughts[at] > past.thoughts[view.covered]:
+        # A client without marks has nothing cached; words after thinking make older models leave that out of what is
+        # read again, and of the cache.
+        return 0
+    # Read again is what ended at a mark: a request's last items, not long before the cut.
+    long = past.entries[-1].facts.long_mark
+    lifetime = max(caching.lifetime, HOUR) if long else caching.lifetime
+    ends = [it.length for it in sendings if at - LOOKBACK // 2 <= it.length <= at and now - it.at <= lifetime]
+    return max((length for length in ends if length > view.covered), default=0)
 
 
 def _checkpoint(sizing: Sizing, at: int, made: Summary, before: int) -> Checkpoint:

@@ -13,6 +13,7 @@ from tidegate.engine.effects import Effect, Finish, Notify, Save
 from tidegate.engine.request import Request
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View
+from tidegate.engine.warmth import Key
 from tidegate.overflow.answered import CUT_IN_SILENCE, CUT_SHARE, CUT_SHORT, FILLED, FULL, LEAST, judge_success
 from tidegate.overflow.verdict import Sent
 from tidegate.wire import REQUESTS
@@ -40,6 +41,9 @@ def learn(
         # No tokenizer makes more tokens than bytes: a sum over rounds of the provider's own tools, or nonsense.
         yield Notify("skipped", {"reason": "impossible_usage"})
         return
+    if as_it_is:
+        length, cached = len(sizing.history.past), usage.cached_tokens if usage else None
+        sizing.kit.warmth.answered(warmth_key(sizing, view), length, cached, now=request.now)
     verdict = judge_success(finish.finish, usage, sent=sent, answered=usage is None)
     rule = verdict.evidence.rule if verdict else ""
     full = bool(rule) and _is_full(rule, sizing, view, finish, as_it_is=as_it_is)
@@ -51,6 +55,12 @@ def learn(
         windows.succeeded(target.endpoint, target.model, tokens, now=request.now)
     if tokens and (full or as_it_is):
         yield from keep(request, _report(sizing, view, tokens))
+
+
+def warmth_key(sizing: Sizing, view: View) -> Key:
+    """What the sendings of a view are remembered under."""
+    target = sizing.request.target
+    return sizing.history.chain.bucket, view.chain, target.endpoint, target.model
 
 
 def keep(request: Request, record: Checkpoint | Report) -> Generator[Effect, object, None]:

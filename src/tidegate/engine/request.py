@@ -16,6 +16,7 @@ from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.context.recall import Recall
 from tidegate.engine.breaker import Breaker
+from tidegate.engine.warmth import Warmth
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
 from tidegate.wire.conversation import Conversation, DialectName
@@ -84,6 +85,8 @@ class Kit:
     summary_max_calls: int = 32
     shrink_on_admission: bool = False
     """Compact a request that is above a whole rate allowance, and send it again."""
+    warmth: Warmth = field(default_factory=Warmth, repr=False)
+    """What providers are likely to have in their prompt caches."""
     recall: Recall = field(init=False, repr=False)
     """Reads bodies by what is new in them."""
 

@@ -231,6 +231,7 @@ def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, Dial
         prompt=_prompt(settings, "prompt_file") or built_in.prompt,
         update_prompt=_prompt(settings, "update_prompt_file") or built_in.update_prompt,
         tool_result_chars=own.tool_result_chars,
+        ride=own.ride,
         timeout=settings.compaction.summary_timeout_seconds,
     )
 
@@ -243,6 +244,7 @@ def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, Dial
             extra={name: value for name, value in fields.items() if value is not None},
             omit=frozenset(name for name, value in fields.items() if value is None),
             max_output=target.max_output if not target.summary_model else None,
+            caching=provider.caching(target.model),
         )
 
     return options

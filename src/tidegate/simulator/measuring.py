@@ -64,10 +64,14 @@ def note_window(turn: Turn, record: Record) -> None:
         record.verdict = "replayed"
 
 
+_CACHED_BY = ("tools", "system", "instructions", "tool_choice", "thinking", "response_format", "text", "output_config")
+"""Fields that a cached beginning hangs on beside the model and the items; limits and streaming are none of them."""
+
+
 def _cached(turn: Turn, sizes: list[int], world: World) -> int:
     """Estimated tokens of the longest beginning that an earlier request had too; remembers this one's."""
     known = 0
-    fixed = (turn.body.get("tools"), turn.body.get("system"), turn.body.get("instructions"))
+    fixed = [turn.body.get(name) for name in _CACHED_BY]
     chain = hash_of(turn.model.encode(), encode(fixed))
     held = turn.fixed
     for item, size in zip(turn.items, sizes, strict=True):

@@ -7,9 +7,11 @@ model.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tidegate.simulator import tokens
+from tidegate.simulator.jsontext import JsonValue
 from tidegate.simulator.settings import Forgetful
 from tidegate.simulator.turn import Turn
 
@@ -23,6 +25,7 @@ HEADINGS = (
     "Next steps",
     "Critical context",
 )
+_REQUEST = re.compile(r"<summary_request>.*</summary_request>\s*\Z", re.DOTALL)
 _OPENING = re.compile(r"<\s*(transcript|previous_summary)\b[^>]*>", re.IGNORECASE)
 _CLOSING = {kind: re.compile(rf"<\s*/\s*{kind}\s*>", re.IGNORECASE) for kind in ("transcript", "previous_summary")}
 _FACT = re.compile(r"(FACT-\d+)((?:(?!FACT-\d)[^\n.!?]){0,80})")
@@ -37,8 +40,23 @@ class Fence:
 
 
 def find(turn: Turn) -> Fence | None:
-    """The fenced material of a summary call: a request without tools whose newest user text has a `<transcript>`."""
+    """What a summary call asks to have summarised: in a request without tools, what the newest user text has in a
+    `<transcript>`; in one that ends with a `<summary_request>`, all that comes before it."""
+    if _REQUEST.search(turn.last_text) and turn.rounds == 0:
+        return Fence("\n".join(_texts(turn.items[:-1])))
     return None if turn.body.get("tools") else fence_in(turn.last_text)
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    """Every text in it, in order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _texts(part)
 
 
 def fence_in(text: str) -> Fence | None:

@@ -1,0 +1,78 @@
+"""Which beginnings of a conversation were sent when, and whether the provider said that it had them cached: what a
+provider is likely to have in its prompt cache.
+
+Knows lengths and times of views, by keyed hashes; keeps nothing across a restart. Written after each answer, read
+before a compaction.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+CAPACITY: Final = 4_096
+"""Conversations that are remembered."""
+
+SENDINGS: Final = 128
+"""Of each, the newest: 12 bytes apiece."""
+
+Key: TypeAlias = tuple[bytes, bytes, str, str]
+"""Bucket, chain of the checkpoint in the view, endpoint, model."""
+
+
+class Sending(NamedTuple):
+    """The first `length` chained items of a view, answered `at` (seconds since the epoch)."""
+
+    length: int
+    at: float
+
+
+class _Sendings(msgspec.Struct, gc=False):
+    lengths: array[int]
+    times: array[float]
+    told: bool | None = None
+    """Whether the newest answer spoke of cached tokens; None before an answer that could."""
+
+
+class Warmth:
+    """A bounded memory of sendings; the conversations that were longest silent go first. May be shared by threads."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        """Knows nothing yet."""
+        self._kept: OrderedDict[Key, _Sendings] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many conversations are remembered."""
+        return len(self._kept)
+
+    def answered(self, key: Key, length: int, cached_tokens: int | None, *, now: float) -> None:
+        """An answer has come to the first `length` items; its usage named so many cached tokens, None without usage."""
+        kept = self._kept
+        known = kept.get(key)
+        if known is None:
+            # What was sent under another checkpoint began otherwise: there is nothing yet that could be cached.
+            kept[key] = _Sendings(array("I", (length,)), array("d", (now,)))
+            while len(kept) > CAPACITY:
+                kept.popitem(last=False)
+            return
+        known.told = None if cached_tokens is None else cached_tokens > 0
+        known.lengths.append(length)
+        known.times.append(now)
+        if len(known.lengths) > 2 * SENDINGS:
+            del known.lengths[:-SENDINGS], known.times[:-SENDINGS]
+        try:
+            kept.move_to_end(key)
+        except KeyError:  # forgotten by another thread just now
+            pass
+
+    def sendings(self, key: Key) -> tuple[Sending, ...]:
+        """What was sent of a conversation, oldest first; nothing where its provider has been seen not to cache."""
+        known = self._kept.get(key)
+        if known is None or known.told is False:
+            return ()
+        return tuple(Sending(*pair) for pair in zip(known.lengths, known.times, strict=False))
