@@ -11,7 +11,8 @@ import pytest
 from httpserving import answer_of
 
 from tidegate.gateway.arrival import Arrival, Receive, Scope, Send
-from tidegate.gateway.http1 import HIGH_WATER, SKIPPED, Connection, Http1, Limits
+from tidegate.gateway.http1 import Http1, Limits
+from tidegate.gateway.http1_connection import HIGH_WATER, SKIPPED, Connection
 from tidegate.gateway.http1_line import JOINED, Line
 
 GET = b"GET / HTTP/1.1\r\nHost: gate\r\n\r\n"

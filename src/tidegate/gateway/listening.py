@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tidegate.gateway import memory
 from tidegate.gateway.http1 import Http1, Limits
 from tidegate.gateway.http1_asgi import lifespan
 from tidegate.gateway.http1_line import AsgiApplication
@@ -71,6 +72,7 @@ class OwnServer:
     async def _serve(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         http = Http1(self._app, self._limits)
+        http.on_quiet = memory.release
         asked = asyncio.Event()
 
         def stopped() -> None:

@@ -25,6 +25,7 @@ from tidegate.context.ledger import Ledger
 from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
 from tidegate.engine.request import Kit, Target
+from tidegate.gateway import memory
 from tidegate.gateway.app import App
 from tidegate.gateway.catalogue import catalogue as known_providers
 from tidegate.gateway.guard import is_loopback
@@ -85,6 +86,7 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
             enabled=compaction.enabled,
             on_overflow=compaction.on_overflow,
             keep_recent_tokens=compaction.keep_recent_tokens,
+            prepare_percent=compaction.prepare_percent if compaction.prepare == "auto" else None,
         ),
         options=_options(settings, catalogue),
         max_compactions=compaction.max_per_request,
@@ -108,6 +110,8 @@ def run(settings: Settings, announce: Callable[[str], None] | None = None) -> No
     print(f"Tidegate listening on {address}", flush=True)
     if announce is not None:
         announce(address)
+    if settings.server.http == "own":
+        memory.keep()
     if workers == 1:
         server_of(settings, app).run(bound[0])
     else:
