@@ -9,7 +9,7 @@ import sys
 import httpx2 as httpx
 import pytest
 from click.testing import CliRunner
-from simulator_calls import CHAT, KEYS, chat, user
+from simulator_calls import CHAT, KEYS, MESSAGES, chat, user
 
 from tidegate.cli.simulate_command import simulate
 
@@ -44,6 +44,25 @@ def test_compacts_as_told():
         answer = httpx.post(url + "/v1/responses", json=body, headers=KEYS).json()
         assert [item["type"] for item in answer["output"]] == ["message"]
         assert httpx.get(url + "/__sim/state").json()["requests"][0]["org"] == "a/b"
+    finally:
+        process.terminate()
+        assert process.wait(10) is not None
+
+
+def test_manages_context_as_told():
+    code = "from tidegate.cli.simulate_command import simulate; simulate()"
+    flags = ["--port", "0", "--beta", "compact-2026-01-12", "--least-trigger", "20"]
+    process = subprocess.Popen([sys.executable, "-c", code, *flags], stdout=subprocess.PIPE, text=True)
+    try:
+        url = re.search(r"http://\S+", process.stdout.readline())[0]
+        headers = KEYS | {"anthropic-beta": "compact-2026-01-12,compact-2026-09-04"}
+        body = {"model": "claude-opus-5-5", "max_tokens": 99, "messages": [user("Hello." * 40)]}
+        trigger = {"type": "input_tokens", "value": 20}
+        edits = {"edits": [{"type": "compact_20260112", "trigger": trigger}]}
+        answer = httpx.post(url + MESSAGES, json=body | {"context_management": edits}, headers=headers).json()
+        assert [block["type"] for block in answer["content"]] == ["compaction", "text"]
+        refused = httpx.post(url + MESSAGES, json=body | {"compaction": {"type": "summarize"}}, headers=headers)
+        assert "compaction: Extra inputs are not permitted" in refused.text
     finally:
         process.terminate()
         assert process.wait(10) is not None

@@ -354,6 +354,22 @@ class TestComingBack:
         mine = block_of(app, headers=theirs)
         assert replay(app, assistant([mine]), GO, headers=theirs).status == 200
 
+    @pytest.mark.parametrize(
+        ("bound_to", "read"),
+        [("workspace", ["a/x"]), ("organization", ["a/x", "a/y"]), ("anyone", ["a/x", "a/y", "b/x"])],
+    )
+    def test_who_reads_it_can_be_chosen(self, bound_to, read):
+        orgs = {org: org for org in ("a/x", "a/y", "b/x")}
+        app = app_of(window=20_000, orgs=orgs, context=ContextManagement(bound_to=bound_to))
+        keys = {org: HEADER | {"authorization": f"Bearer {org}"} for org in orgs}
+        block = block_of(app, headers=keys["a/x"])
+        assert [org for org in orgs if replay(app, assistant([block]), GO, headers=keys[org]).status == 200] == read
+
+    def test_another_platform_does_not_read_it(self, app, block):
+        assert block_of(app_of(window=20_000, profile="foundry"))["content"] == block["content"]
+        answer = replay(app_of(window=20_000, profile="foundry"), assistant([block]), GO)
+        assert answer.json["error"]["details"] == {"error_code": "compaction_signature_invalid"}
+
     def test_tool_rounds_may_not_be_cut_in_two(self, app):
         block = block_of(app, GO)
         tail = [assistant([USE]), ANSWERED]

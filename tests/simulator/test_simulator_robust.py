@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulator_calls import PATHS, app_of, call
+from simulator_calls import KEYS, PATHS, app_of, call
 
+from tidegate.simulator.context_settings import KNOWN_BETAS
 from tidegate.simulator.fields import MESSAGES_BLOCKS, RESPONSES_ITEMS
 from tidegate.simulator.jsontext import encode
 from tidegate.simulator.profiles import PROFILES
@@ -45,6 +46,13 @@ MESSAGE = st.fixed_dictionaries(
     optional={"content": WORDS | st.lists(PIECE, max_size=4) | JSON, "tool_calls": JSON, "tool_call_id": WORDS},
 )
 ITEM = PIECE | MESSAGE | JSON
+MEASURE = st.fixed_dictionaries(
+    {"type": st.sampled_from(["input_tokens", "tool_uses", "thinking_turns", "all"]), "value": st.integers(0, 90_000)}
+)
+EDIT = st.fixed_dictionaries(
+    {"type": st.sampled_from(["compact_20260112", "clear_tool_uses_20250919", "clear_thinking_20251015"])},
+    optional={"trigger": MEASURE | JSON, "keep": MEASURE | JSON, "exclude_tools": JSON, "clear_tool_inputs": JSON},
+)
 BODY = st.fixed_dictionaries(
     {"model": st.sampled_from(["m", "gpt-5", "claude-sonnet-5-5"])},
     optional={
@@ -61,7 +69,8 @@ BODY = st.fixed_dictionaries(
         "thinking": JSON,
         "reasoning": JSON,
         "include": JSON,
-        "context_management": JSON,
+        "context_management": JSON | st.fixed_dictionaries({"edits": st.lists(EDIT, max_size=3)}),
+        "compaction": st.just({"type": "summarize"}) | JSON,
         "previous_response_id": JSON,
         "conversation": JSON,
         "items": st.lists(ITEM, max_size=3) | JSON,
@@ -72,6 +81,7 @@ BODY = st.fixed_dictionaries(
 APPS = {name: app_of(profile=name, window=2000, strict_fields=False) for name in ("auto", *PROFILES)}
 
 
+HEADERS = KEYS | {"anthropic-beta": ",".join(KNOWN_BETAS)}
 OTHERS = (
     "/v1/messages/count_tokens",
     "/v1/responses/input_tokens",
@@ -87,7 +97,7 @@ OTHERS = (
 @given(body=BODY, profile=st.sampled_from(list(APPS)))
 def test_any_body_gets_an_answer(path, body, profile):
     app = APPS[profile]
-    answer = call(app, path, encode(body))
+    answer = call(app, path, encode(body), HEADERS)
     assert answer.status in (200, 400, 404, 422, 500)
     if answer.status == 500:
         assert "conversation roles must alternate" in answer.error

@@ -12,8 +12,9 @@ from typing import get_args
 
 import click
 
-from tidegate.simulator import ResponsesCompaction, SimulatorSettings, Step, read_steps, run
+from tidegate.simulator import ContextManagement, ResponsesCompaction, SimulatorSettings, Step, read_steps, run
 from tidegate.simulator.compaction_settings import Boundary
+from tidegate.simulator.context_settings import KNOWN_BETAS
 from tidegate.simulator.jsontext import NotJson, decode
 from tidegate.simulator.profiles import PROFILE_NAMES, CompactPath, Support
 
@@ -70,6 +71,20 @@ Then point a client at it, directly or through the gateway:
     help="What stays of the items before a compaction item.",
 )
 @click.option(
+    "--beta",
+    "betas",
+    multiple=True,
+    type=click.Choice([*sorted(KNOWN_BETAS), "none"]),
+    help="Anthropic beta on context that is served; may be repeated.  [default: as the profile]",
+)
+@click.option(
+    "--least-trigger",
+    default=50_000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Smallest trigger of a compact_20260112 edit, in tokens.",
+)
+@click.option(
     "--org",
     "orgs",
     multiple=True,
@@ -95,6 +110,8 @@ def simulate(
     trigger: Support | None,
     in_band: Support | None,
     boundary: Boundary,
+    betas: tuple[str, ...],
+    least_trigger: int,
     orgs: tuple[str, ...],
     tool_rounds: int,
     forgetful: bool,
@@ -113,6 +130,9 @@ def simulate(
         orgs=_orgs(orgs),
         responses_compaction=ResponsesCompaction(
             path=compact_path, trigger=trigger, in_band=in_band, boundary=boundary
+        ),
+        context=ContextManagement(
+            betas=tuple(name for name in betas if name != "none") if betas else None, least_trigger=least_trigger
         ),
         tool_rounds=tool_rounds,
         forgetful=forgetful,

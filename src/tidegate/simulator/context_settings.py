@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
 ON_DEMAND = "compact-2026-09-04"
 THRESHOLD = "compact-2026-01-12"
 EDITING = "context-management-2025-06-27"
 BINDING = "thinking-binding-controls-2026-08-01"
 KNOWN_BETAS = frozenset({ON_DEMAND, THRESHOLD, EDITING, BINDING})
+BlockOwner: TypeAlias = Literal["workspace", "organization", "anyone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,16 @@ class ContextManagement:
     """Smallest trigger that a `compact_20260112` edit may have."""
     prompt: int = 100
     """The hidden prompt that asks for a summary: it must fit the window too."""
+    bound_to: BlockOwner = "organization"
+    """Who may send a signed block back: the same `workspace` (project), the same `organization`, each on the same
+    platform; or `anyone`. No page says."""
     sealed_blocks: bool = False
     """Threshold blocks carry an `encrypted_content` that must come back as it was."""
 
     def __post_init__(self) -> None:
         """Checks names and ranges."""
+        if self.bound_to not in get_args(BlockOwner):
+            raise ValueError(f"bound_to: {self.bound_to!r} is not one of {', '.join(get_args(BlockOwner))}")
         told = [self.betas or (), *self.model_betas.values()]
         for name in (name for names in told for name in names):
             if name not in KNOWN_BETAS:

@@ -244,6 +244,7 @@ def _signed(turn: Turn, managed: Managed, desk: Desk, content: str | None, step:
         return [{"type": "compaction", "content": None}]
     record: JsonObject = {
         "org": desk.org,
+        "platform": desk.profile.name,
         "model": turn.model,
         "source": managed.source,
         "base": managed.base,

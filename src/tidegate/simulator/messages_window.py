@@ -137,7 +137,7 @@ def _signed(found: list[Block], spoken: list[Spoken], desk: Desk) -> Block:
         text = f"{block.at}: the `compaction` block must be the first block of the conversation"
         _refuse(text, "compaction_block_misplaced")
     sealed = unsign(desk.world.mint, block.value.get("signature"))
-    if sealed is None or sealed.get("org") != desk.org:
+    if sealed is None or not _may_read(sealed, desk):
         _refuse(f"{block.at}: Invalid `signature` in `compaction` block", "compaction_signature_invalid")
     if sealed["content"] != hash_of(encode(block.value["content"])):
         text = f"{block.at}: the `compaction` block's `content` is not the text that its `signature` recorded"
@@ -146,6 +146,14 @@ def _signed(found: list[Block], spoken: list[Spoken], desk: Desk) -> Block:
         text = f"{block.at}: the `compaction` block's `tool_changes` are not what was returned with the block"
         _refuse(text, "compaction_tool_changes_mismatch")
     return block
+
+
+def _may_read(sealed: JsonObject, desk: Desk) -> bool:
+    bound = desk.world.settings.context.bound_to
+    whole, mine = str(sealed.get("org")), desk.org
+    if bound == "organization":
+        whole, mine = whole.partition("/")[0], mine.partition("/")[0]
+    return bound == "anyone" or (whole == mine and sealed.get("platform") == desk.profile.name)
 
 
 def _refuse(message: str, code: str) -> NoReturn:
