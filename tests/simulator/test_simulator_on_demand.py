@@ -171,6 +171,42 @@ class TestTheAnswer:
         answer = replay(app, assistant([block | {"tool_changes": []}]), GO)
         assert answer.json["error"]["details"] == {"error_code": "compaction_tool_changes_mismatch"}
 
+    def test_only_so_many_changes_of_the_tool_set(self):
+        change = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "read_file"}}
+        app = app_of(window=20_000, context=ContextManagement(most_tool_changes=1))
+        history = user([{"type": "text", "text": "y"}, change, change])
+        code = {"error_code": "compaction_too_many_tool_references"}
+        assert compact(app, history).json["error"]["details"] == code
+        assert compact(app, user([{"type": "text", "text": "y"}, change])).status == 200
+        assert call(app, COUNT, {**MODEL, **SUMMARIZE, "messages": [history]}, HEADER).status == 200
+
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize(
+        ("step", "status", "outcome"),
+        [
+            ({"do": "error", "status": 500}, 500, "faulted"),
+            ({"do": "error", "status": 529, "headers": {"retry-after": "3"}, "body": "busy"}, 529, "faulted"),
+            ({"do": "html"}, 502, "faulted"),
+            ({"do": "garbage"}, 200, "faulted"),
+            ({"do": "cut", "after": 2}, 200, "faulted"),
+            ({"do": "overflow"}, 400, "overflow"),
+        ],
+        ids=lambda value: value["do"] if isinstance(value, dict) else value,
+    )
+    def test_scripted_faults_of_the_call(self, step, status, outcome, stream):
+        app = app_of(window=20_000, script=(Step(**step, on="compaction"),))
+        assert replay(app, GO).status == 200, "no compaction"
+        answer = compact(app, stream=stream)
+        assert (answer.status, app.state.records[-1].outcome) == (status, outcome)
+        assert b"compaction" not in answer.raw or step["do"] == "cut"
+        assert b"message_stop" not in answer.raw
+        assert compact(app, stream=stream).status == 200
+
+    def test_scripted_usage(self):
+        app = app_of(window=20_000, script=(Step(do="answer", on="compaction", usage={"input": 7, "output": 5}),))
+        (spent,) = compact(app).json["usage"]["iterations"]
+        assert (spent["input_tokens"], spent["output_tokens"]) == (7, 5)
+
     @pytest.mark.parametrize(
         ("step", "stop"),
         [

@@ -63,6 +63,8 @@ class ContextManagement:
     bound_to: BlockOwner = "organization"
     """Who may send a signed block back: the same `workspace` (project), the same `organization`, each on the same
     platform; or `anyone`. No page says."""
+    most_tool_changes: int = 100
+    """Changes of the tool set that a signed block can record. The real number is not told."""
     sealed_blocks: bool = False
     """Threshold blocks carry an `encrypted_content` that must come back as it was."""
 
@@ -74,7 +76,7 @@ class ContextManagement:
         for name in (name for names in told for name in names):
             if name not in KNOWN_BETAS:
                 raise ValueError(f"betas: {name!r} is not one of {', '.join(sorted(KNOWN_BETAS))}")
-        for name, least in (("least_trigger", 1), ("prompt", 0)):
+        for name, least in (("least_trigger", 1), ("prompt", 0), ("most_tool_changes", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: {getattr(self, name)} is less than {least}")
 

@@ -14,7 +14,7 @@ from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, decode
 from tidegate.simulator.managed import Managed
 from tidegate.simulator.messages_edits import Edits
 from tidegate.simulator.messages_rules import Spoken
-from tidegate.simulator.messages_window import Window, chain, items_of, replace_blocks
+from tidegate.simulator.messages_window import Window, items_of, replace_blocks
 from tidegate.simulator.refusals import refuse
 from tidegate.simulator.stream import HEARTBEATS, Frame, deltas
 from tidegate.simulator.turn import Call, Reply, Tool, Turn, Usage
@@ -43,10 +43,9 @@ def read(body: JsonObject, desk: Desk, *, counting: bool = False) -> Turn:
     items = items_of(body["messages"], window, {entry["path"] for entry in dropped}, drops=desk.habits.drops_blocks)
     tools = objects(body.get("tools"))
     fixed = tokens.item(tools) + tokens.item(body.get("system"))
-    managed = _managed(body, window, edits, desk)
-    managed.on_demand = on_demand
-    managed.original = fixed + tokens.items(body["messages"])
+    managed = _managed(body, window, edits, desk, on_demand=on_demand)
     if edits is not None:
+        managed.original = fixed + tokens.items(body["messages"])
         items, managed.applied = messages_edits.clear(items, fixed, edits, desk)
     managed.changed = items != body["messages"]
     last_text, rounds = _newest(window)
@@ -80,19 +79,23 @@ def _platform(body: JsonObject, spoken: list[Spoken], edits: Edits | None, desk:
         refuse(text, rule="tools-missing")
 
 
-def _managed(body: JsonObject, window: Window, edits: Edits | None, desk: Desk) -> Managed:
-    """What the request asks of context management, and the hashes that it will be bound to."""
+def _managed(body: JsonObject, window: Window, edits: Edits | None, desk: Desk, *, on_demand: bool) -> Managed:
+    """What the request asks of context management, and the hashes that what is made of it is bound to."""
     turns = window.spoken
-    begun = bool(turns) and turns[-1].role == "assistant"
+    preserved = messages_thinking.preserves(body["model"], desk.world)
+    binds = on_demand or (preserved and messages_thinking.asks(body))
+    hashes = window.prefixes() if binds else [""]
+    begun = binds and bool(turns) and turns[-1].role == "assistant"
     return Managed(
+        on_demand=on_demand,
         itemised=bool(desk.betas & COMPACTING),
         threshold=edits.threshold if edits else None,
         reports=BINDING in desk.betas,
         base=window.base,
-        source=chain(window.start, turns),
-        answered=chain(window.start, turns[:-1] if begun else turns),
+        source=hashes[-1],
+        answered=hashes[-2] if begun else hashes[-1],
         last_role=turns[-1].role if turns else "",
-        preserved=messages_thinking.preserves(body["model"], desk.world),
+        preserved=preserved,
         replayed=window.block,
         tool_changes=_tool_changes(window),
         verdict="replayed" if window.block is not None else "",

@@ -130,6 +130,10 @@ def _unavailable() -> NoReturn:
 
 
 def _on_demand(turn: Turn, managed: Managed, desk: Desk, step: Step | None) -> JsonObject:
+    if len(managed.tool_changes or ()) > desk.world.settings.context.most_tool_changes:
+        text = "messages: the conversation references more distinct tools than a `compaction` block can record"
+        code = "compaction_too_many_tool_references"
+        raise Refusal(text, rule=code, details={"error_code": code})
     said = _said(turn, desk, step)
     prompt = tokens.scale(desk.world.settings.context.prompt, desk.world.settings.usage_factor)
     size = tokens.scale(tokens.words(said.text), desk.world.settings.usage_factor)
@@ -138,9 +142,10 @@ def _on_demand(turn: Turn, managed: Managed, desk: Desk, step: Step | None) -> J
         said, size = Reply(finish="window"), max(room, 0)
     elif said.finish == "stop" and turn.max_output is not None and size > turn.max_output:
         said, size = Reply(finish="length"), turn.max_output
-    managed.iterations.append(
-        {"type": "compaction", **usage_json(Usage(turn.input_tokens + prompt, max(size, 1), turn.cached_tokens))}
-    )
+    spent = Usage(turn.input_tokens + prompt, max(size, 1), turn.cached_tokens)
+    if step is not None and step.usage:
+        spent = Usage(step.usage.get("input", spent.input), step.usage.get("output", spent.output))
+    managed.iterations.append({"type": "compaction", **usage_json(spent)})
     stop = _STOP[said.finish]
     null = step is not None and step.do == "null_artifact"
     if null or (said.finish == "stop" and said.text):

@@ -64,20 +64,11 @@ def check(body: JsonObject, window: Window, desk: Desk, *, compacting: bool = Fa
     config = body.get("thinking")
     if isinstance(config, dict):
         _config(body, config, desk)
-    before = _prefixes(window)
-    _latest_round(body, window.spoken, before, desk)
-    dropped = _signatures(body, window.spoken, before, desk)
+    _latest_round(body, window, desk)
+    dropped = _signatures(body, window, desk)
     if window.spoken and not compacting:
         _ending(body, window.spoken)
     return dropped
-
-
-def _prefixes(window: Window) -> list[str]:
-    """The hash of what comes before each turn: an answer began after the last message of another role."""
-    found = [window.start]
-    for turn in window.spoken:
-        found.append(chain(found[-1], (turn,)))
-    return found
 
 
 def _config(body: JsonObject, config: JsonObject, desk: Desk) -> None:
@@ -98,8 +89,9 @@ def _config(body: JsonObject, config: JsonObject, desk: Desk) -> None:
         refuse("Thinking may not be enabled when tool_choice forces tool use.", rule="thinking-forced-tool")
 
 
-def _latest_round(body: JsonObject, spoken: list[Spoken], before: list[str], desk: Desk) -> None:
+def _latest_round(body: JsonObject, window: Window, desk: Desk) -> None:
     """In an open tool round, the newest assistant message must come back with its thinking as it was."""
+    spoken = window.spoken
     if len(spoken) < 2 or not any(block.kind == "tool_result" for block in spoken[-1].blocks):
         return
     latest = spoken[-2]
@@ -109,7 +101,7 @@ def _latest_round(body: JsonObject, spoken: list[Spoken], before: list[str], des
         made += [block for block in desk.world.thinking.get(str(use.value["id"])) or [] if block not in made]
     got = [block for block in latest.blocks if block.kind in KINDS]
     same = [_essence(block.value) for block in got] == [_essence(block) for block in made]
-    if made and not same and (got or not _may_leave_out(body, made, before[-3], desk)):
+    if made and not same and (got or not _may_leave_out(body, made, window, desk)):
         at = got[0].at if got else latest.blocks[0].at
         text = (
             f"{at}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These "
@@ -126,12 +118,13 @@ def _latest_round(body: JsonObject, spoken: list[Spoken], before: list[str], des
         refuse(text, rule="thinking-first")
 
 
-def _may_leave_out(body: JsonObject, made: list[JsonObject], here: str, desk: Desk) -> bool:
+def _may_leave_out(body: JsonObject, made: list[JsonObject], window: Window, desk: Desk) -> bool:
     """Thinking may be gone where the request wants none, or where it would be refused as another conversation's."""
     if not asks(body):
         return True
     if not preserves(body["model"], desk.world):
         return False
+    here = window.prefixes()[-3]
     return any(_bound(block, body["model"], desk) not in ("", here) for block in made)
 
 
@@ -146,13 +139,13 @@ def _bound(block: JsonObject, model: str, desk: Desk) -> str | None:
     return mint.signature_bound(family(model), str(block.get("thinking")), str(block.get("signature")))
 
 
-def _signatures(body: JsonObject, spoken: list[Spoken], before: list[str], desk: Desk) -> list[JsonObject]:
+def _signatures(body: JsonObject, window: Window, desk: Desk) -> list[JsonObject]:
     """Each thinking block was signed here; on preserving models, after just this conversation."""
     preserving = preserves(body["model"], desk.world)
     binding = as_object(as_object(body.get("thinking")).get("block_binding"))
     dropping = binding.get("prefix_mismatch_behavior") == "drop_block"
     dropped: list[JsonObject] = []
-    for turn, here in zip(spoken, before, strict=False):
+    for position, turn in enumerate(window.spoken):
         fails = False
         for block in turn.blocks:
             if block.kind not in KINDS:
@@ -163,7 +156,7 @@ def _signatures(body: JsonObject, spoken: list[Spoken], before: list[str], desk:
             if bound is None:
                 refuse(f"{block.at}: Invalid `{field}` in `{block.kind}` block", rule="signature")
             # The thinking that directly follows a block which fails goes with it.
-            fails = fails or (preserving and bound not in ("", here))
+            fails = fails or (preserving and bound not in ("", window.prefixes()[position]))
             if not fails:
                 continue
             if not dropping:

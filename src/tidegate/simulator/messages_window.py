@@ -34,6 +34,17 @@ class Window:
     at: Block | None = field(default=None, repr=False)
     """The block that stands for the beginning."""
 
+    hashes: list[str] = field(default_factory=list, repr=False)
+
+    def prefixes(self) -> list[str]:
+        """The hash of what comes before each turn, and of the whole: an answer began after the last message of another
+        role. Computed when first asked for."""
+        if not self.hashes:
+            self.hashes.append(self.start)
+            for turn in self.spoken:
+                self.hashes.append(chain(self.hashes[-1], (turn,)))
+        return self.hashes
+
     @property
     def block(self) -> JsonObject | None:
         """Its value."""
