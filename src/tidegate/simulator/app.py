@@ -137,7 +137,7 @@ class SimulatorApp:
 
     def _admit(self, exchange: Exchange, dialect: DialectName, profile: Profile) -> None:
         """Raises the provider's refusal of a missing or wrong key."""
-        key = _key(exchange)
+        key = exchange.key
         keys = self.settings.keys
         if key and (not keys or key in keys):
             return
@@ -147,9 +147,8 @@ class SimulatorApp:
         raise Refusal("no such key", rule="auth", status=profile.auth_status, kind="auth", shaped=body)
 
     def _desk(self, exchange: Exchange, profile: Profile, record: Record) -> Desk:
-        key = _key(exchange)
-        record.org = self.settings.orgs.get(key, "")
-        return Desk(self.world, profile, org=record.org, key=key)
+        record.org = self.settings.orgs.get(exchange.key, "")
+        return Desk(self.world, profile, org=record.org, key=exchange.key)
 
     async def _judge(
         self, exchange: Exchange, route: Route, desk: Desk, record: Record, door: doors.Door | None
@@ -217,7 +216,7 @@ class SimulatorApp:
         if turn.managed is not None and turn.managed.verdict:
             record.verdict = turn.managed.verdict
             record.effective = encode(turn.items) if turn.managed.changed else b""
-        facts = model.facts_in(_context(turn))
+        facts = model.facts_in(model.context(turn))
         if whole is not None:
             record.facts = facts
             await self._deliver(exchange, turn, desk, record, step, whole)
@@ -341,19 +340,6 @@ def _object(data: bytes) -> JsonObject:
     return body
 
 
-def _key(exchange: Exchange) -> str:
-    """The caller's key, empty where there is none."""
-    scheme, _, token = exchange.headers.get("authorization", "").partition(" ")
-    bearer = token if scheme.lower() == "bearer" else ""
-    return exchange.headers.get("x-api-key") or exchange.headers.get("api-key") or bearer
-
-
 def _guess(exchange: Exchange) -> DialectName:
     """Whose error shape a client of an unknown path expects."""
     return "messages" if "anthropic-version" in exchange.headers else "chat"
-
-
-def _context(turn: Turn) -> str:
-    """Everything that the model can read, as text."""
-    readable = (turn.body.get("system"), turn.body.get("instructions"), turn.body.get("tools"), turn.items)
-    return encode(readable).decode("utf-8", "replace")

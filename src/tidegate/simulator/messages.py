@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.simulator import messages_compaction, messages_edits, messages_rules, messages_thinking, tokens
+from tidegate.simulator import (
+    messages_compaction,
+    messages_edits,
+    messages_order,
+    messages_rules,
+    messages_thinking,
+    tokens,
+)
 from tidegate.simulator.betas import COMPACTING, of_model
 from tidegate.simulator.context_settings import BINDING, THRESHOLD
 from tidegate.simulator.jsontext import JsonObject, JsonValue, as_object, decode, encode, objects, text_of
@@ -37,7 +44,7 @@ def read(body: JsonObject, desk: Desk, *, counting: bool = False) -> Turn:
     edits = messages_edits.read(body, desk)
     spoken = messages_rules.check(body, desk, counting=counting, compacting=on_demand)
     window = replace_blocks(body, spoken, desk, edit=bool(edits and edits.threshold))
-    messages_rules.check_order(spoken, compacting=on_demand)
+    messages_order.check_order(spoken, compacting=on_demand)
     _platform(body, spoken, edits, desk)
     dropped = messages_thinking.check(body, window, desk, compacting=asked)
     items = items_of(body["messages"], window, {entry["path"] for entry in dropped}, drops=desk.habits.drops_blocks)

@@ -18,6 +18,12 @@ _RECALL = re.compile(r"what (facts )?do you (know|remember)", re.IGNORECASE)
 _LINE = "This is a sentence of a long answer that says nothing in particular. "
 
 
+def context(turn: Turn) -> str:
+    """Everything that the model can read, as text."""
+    readable = (turn.body.get("system"), turn.body.get("instructions"), turn.body.get("tools"), turn.items)
+    return encode(readable).decode("utf-8", "replace")
+
+
 def facts_in(context: str) -> tuple[str, ...]:
     """The `FACT-nn` markers in a text, each once, in order of appearance."""
     return tuple(dict.fromkeys(_FACT.findall(context)))

@@ -42,6 +42,13 @@ class Exchange:
         self._left = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
 
+    @property
+    def key(self) -> str:
+        """The caller's key, empty where there is none."""
+        scheme, _, token = self.headers.get("authorization", "").partition(" ")
+        bearer = token if scheme.lower() == "bearer" else ""
+        return self.headers.get("x-api-key") or self.headers.get("api-key") or bearer
+
     async def body(self, most: int) -> bytes:
         """The whole request body, decompressed.
 
