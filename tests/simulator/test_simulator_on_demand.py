@@ -302,6 +302,13 @@ class TestComingBack:
             assert b"compaction" not in app.state.records[-1].effective
             assert answer.json["usage"]["iterations"][-1]["input_tokens"] == answer.json["usage"]["input_tokens"]
 
+    def test_what_the_model_got_can_be_looked_at(self, app, block):
+        replay(app, assistant([block]), GO)
+        number = app.state.records[-1].number
+        seen = call(app, f"/__sim/window/{number}", method="GET").json
+        assert seen["verdict"] == "replayed"
+        assert seen["window"] == [assistant([{"type": "text", "text": block["content"]}]), GO]
+
     def test_alone(self, app, block):
         assert replay(app, assistant([block])).status == 200
 

@@ -243,6 +243,7 @@ class SimulatorApp:
     ) -> None:
         """Sends an answer, in one or as a stream, or breaks it off as the script has it."""
         delay = self.settings.delay + (self.settings.responses_compaction.seconds if turn.compaction else 0)
+        delay += self.settings.context.seconds if turn.managed and turn.managed.iterations else 0
         if delay:
             await self._wait(exchange, turn, delay)
         if step is not None and step.do in BREAKING:

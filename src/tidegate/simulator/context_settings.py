@@ -60,6 +60,8 @@ class ContextManagement:
     """Smallest trigger that a `compact_20260112` edit may have."""
     prompt: int = 100
     """The hidden prompt that asks for a summary: it must fit the window too."""
+    seconds: float = 0.0
+    """Silence before an answer in which something is compacted."""
     bound_to: BlockOwner = "organization"
     """Who may send a signed block back: the same `workspace` (project), the same `organization`, each on the same
     platform; or `anyone`. No page says."""
@@ -76,7 +78,7 @@ class ContextManagement:
         for name in (name for names in told for name in names):
             if name not in KNOWN_BETAS:
                 raise ValueError(f"betas: {name!r} is not one of {', '.join(sorted(KNOWN_BETAS))}")
-        for name, least in (("least_trigger", 1), ("prompt", 0), ("most_tool_changes", 0)):
+        for name, least in (("least_trigger", 1), ("prompt", 0), ("most_tool_changes", 0), ("seconds", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: {getattr(self, name)} is less than {least}")
 
