@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -818,3 +820,19 @@ async def test_draining_waits_for_what_is_learned_after_an_answer_and_cancels_wh
     assert learned == ["/ever", "/"]
     assert asyncio.get_running_loop().time() - began < 1
     assert connection._hub.tasks == set()
+
+
+async def test_a_connection_that_is_gone_leaves_nothing_for_the_collector():
+    app = Keeping(answers)
+    connection, transport = connect(app)
+    connection.data_received(GET + post(b"abc"))
+    transport.abort()
+    await asyncio.sleep(0)
+    app.lines.clear()
+    seen = weakref.ref(transport)  # which the connection holds
+    gc.disable()
+    try:
+        del connection, transport
+        assert seen() is None
+    finally:
+        gc.enable()

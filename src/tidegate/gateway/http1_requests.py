@@ -6,7 +6,7 @@ Knows the parser (httptools) and heads it has just seen; no sockets, no clock. C
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 import httptools
 
@@ -108,9 +108,9 @@ class Requests:
         return self.last and not self._begun
 
     def forget(self) -> None:
-        """No more will be read: breaks the circle with the parser."""
-        self._parser = None
-        self.incoming = None
+        """No more will be read: breaks the circles with the parser and the connection."""
+        self._parser = self.incoming = None
+        self._make, self._arrived = _unasked, _unasked
 
     def feed(self, data: bytes) -> None:
         """Reads on. Raises `Refused` where it can't; what arrived before that has arrived."""
@@ -279,6 +279,10 @@ class Requests:
     def _refuse(self, refused: Refused) -> None:
         self._fault = refused
         raise refused
+
+
+def _unasked(_: object) -> NoReturn:
+    raise RuntimeError("no more is read")
 
 
 def _too_large() -> Refused:
