@@ -110,6 +110,9 @@ class Quirks(Data):
     """Two user messages in a row are refused (by chat templates, mostly), so they are joined."""
     versioned: bool = True
     """The base URL ends in a version (`/v1`), added where it is left out."""
+    resells: bool = False
+    """Serves many makers' models, by names like `maker/model`: where it is the default, such a prefix is part of the
+    name and chooses no other provider, whom the client's key is not meant for."""
     output_limit_key: Mapping[DialectName, str] = {}
     """Name of the output-limit field in Tidegate's own calls where the client's request names none."""
     summary_extra: Mapping[DialectName, Mapping[str, pydantic.JsonValue]] = {}

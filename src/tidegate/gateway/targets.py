@@ -73,13 +73,17 @@ class Targets:
             return Choice(self.catalogue.get(GENERIC), model)
         if route.provider is not None:
             return Choice(self._serving(self.catalogue.get(route.provider), dialect), model)
+        default = self.catalogue.get(self.defaults[dialect])
+        if default.quirks.resells and dialect in default.dialects:
+            own = f"{default.name}/"
+            return Choice(default, model[len(own) :] if model.startswith(own) else model)
         prefix, slash, rest = model.partition("/")
         if slash and rest and prefix in self.catalogue.names and dialect in self.catalogue.get(prefix).dialects:
             return Choice(self.catalogue.get(prefix), rest)
         listed = self.catalogue.serving(model) if model else None
         if listed is not None and dialect in listed.dialects:
             return Choice(listed, model)
-        return Choice(self._serving(self.catalogue.get(self.defaults[dialect]), dialect), model)
+        return Choice(self._serving(default, dialect), model)
 
     def other(self, route: Route, dialect: DialectName) -> Provider:
         """The provider of a request that is no conversation: by path, else the default of the API the client speaks."""
