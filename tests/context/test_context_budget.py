@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +57,31 @@ from tidegate.context.budget import Budget, Policy, budget, harder, summary_room
     ],
 )
 def test_budget(policy: Policy, request_: dict[str, int], expected: Budget) -> None:
-    assert budget(policy, **request_) == expected
+    assert replace(budget(policy, **request_), soft=None) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "request_", "soft"),
+    [
+        (Policy(), {"window": 200_000}, 140_000),
+        (Policy(prepare_percent=60), {"window": 1000}, 600),
+        # In proportion where the threshold is pushed down.
+        (Policy(), {"window": 10_000, "output_limit": 64_000, "counts_output": True}, 4_118),
+        (Policy(), {"window": 400_000, "input_limit": 272_000}, 224_000),
+        # Between the target and the threshold, whatever was asked for.
+        (Policy(60, 40), {"window": 1000}, 480),
+        (Policy(85, 80), {"window": 1000}, 801),
+        (Policy(85, 50, prepare_percent=20), {"window": 1000}, 501),
+        (Policy(1, 0.5), {"window": 100}, 1),
+        (Policy(prepare_percent=None), {"window": 1000}, None),
+        (Policy(enabled=False), {"window": 1000}, None),
+        (Policy(), {"window": None}, None),
+    ],
+)
+def test_a_compaction_is_prepared_in_a_band_between_the_target_and_the_threshold(
+    policy: Policy, request_: dict[str, int], soft: int | None
+) -> None:
+    assert budget(policy, **request_).soft == soft
 
 
 @given(
@@ -74,12 +100,16 @@ def test_target_is_below_threshold_is_within_limit(
     assert made.limit is not None
     assert made.threshold is not None
     assert made.target is not None
+    assert made.soft is not None
+    assert made.target < made.soft <= made.threshold
     assert 0 <= made.target < made.threshold <= made.limit <= window
     assert made.limit >= min(window / 2, input_limit or window) - 1
     assert summary_room(made) * 3 <= made.target
 
 
-@pytest.mark.parametrize("changes", [{"threshold_percent": 0}, {"target_percent": 101}, {"keep_recent_tokens": 0}])
+@pytest.mark.parametrize(
+    "changes", [{"threshold_percent": 0}, {"target_percent": 101}, {"keep_recent_tokens": 0}, {"prepare_percent": 0}]
+)
 def test_a_policy_names_what_is_wrong_with_it(changes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         Policy(**changes)

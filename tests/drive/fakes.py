@@ -12,7 +12,7 @@ from tidegate.drive.answer import HeldAnswer
 from tidegate.drive.direct import Begun, Direct
 from tidegate.drive.flights import Flights
 from tidegate.engine.checkpoint import Store
-from tidegate.engine.effects import Head, Notify, Outcome, UpstreamError
+from tidegate.engine.effects import Head, Notify, Outcome, Prepare, UpstreamError
 from tidegate.engine.exchange import Life
 
 Headers = list[tuple[bytes, bytes]]
@@ -262,6 +262,7 @@ class Edge:
         self.life, self.script, self.store, self.seen, self.idle = life, script, store, seen, idle
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.handed: list[Begun] = []
+        self.flights = Flights()
         self.statuses: list[int] = []
 
     def send_now(self, body, add_headers, listener):  # type: ignore[no-untyped-def]
@@ -273,6 +274,10 @@ class Edge:
     def begin(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> None:
         self.seen.status, self.seen.outcome = head.status, outcome
 
+    def prepare(self, effect: Prepare) -> bool:
+        call = AsyncUpstream(self.script).call
+        return aio.prepare(effect, self.flights, call, 10, self.seen.notices.append)
+
     def done(self) -> None:
         self.over.set_result(None)
 
@@ -283,7 +288,7 @@ class Edge:
             AsyncUpstream(self.script),
             AsyncClient(self.seen),
             self.store,
-            Flights(),
+            self.flights,
             on_notify=self.seen.notices.append,
         )
 

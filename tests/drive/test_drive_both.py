@@ -22,7 +22,7 @@ from stage import TENANT, body, history, kit, request, target
 from tidegate.compactors.strategy import Reply
 from tidegate.drive import aio, sync
 from tidegate.engine.checkpoint import NullStore
-from tidegate.engine.effects import Compact, Deliver, Effect, Find, Notify, Save, Send, UpstreamError
+from tidegate.engine.effects import Compact, Deliver, Effect, Find, Notify, Prepare, Save, Send, UpstreamError
 from tidegate.engine.exchange import exchange
 from tidegate.store.memory import MemoryStore
 
@@ -126,6 +126,7 @@ FAULTS: dict[type[Effect], tuple[int, bytes]] = {
     Find: DIRECT,
     Notify: DIRECT,
     Compact: DIRECT,
+    Prepare: RECOVERED,  # the client has its answer
     Send: RECOVERED,  # a fault before anything was sent: the plain relay sends again, and it is refused or not
     Save: RECOVERED,  # the answer is there already
     Deliver: RECOVERED,

@@ -28,9 +28,11 @@ from tidegate.engine.effects import (
     Head,
     Notify,
     Outcome,
+    Prepare,
     Save,
     Send,
     UpstreamError,
+    Work,
 )
 from tidegate.engine.exchange import Life, exchange
 from tidegate.engine.request import Kit, Request, Target
@@ -206,6 +208,11 @@ class Gateway:
     find: Callable[[Find], object] | None = None
     kept: list[Checkpoint | Report] = field(default_factory=list)
     """All that was saved, in order."""
+    background: bool = False
+    """Compactions are prepared."""
+    prepared: dict[bytes, Summary] = field(default_factory=dict)
+    kept_back: list[Notify] = field(default_factory=list)
+    """What was told of them."""
 
     def serve(self, raw: bytes, tenant: bytes = TENANT, life: Callable[[Request, Kit], Life] = exchange) -> Exchange:
         conversation = self.kit.recall.read(self.dialect, raw)  # type: ignore[arg-type]
@@ -245,6 +252,8 @@ class Gateway:
                 return None
             case Compact():
                 return self._compact(effect, seen)
+            case Prepare():
+                return self._prepare(effect)
             case Send(body, added):
                 seen.sent.append(seen.request.conversation.raw if body is None else body)
                 seen.originals.append(body is None)
@@ -262,21 +271,38 @@ class Gateway:
                 seen.notices.append(effect)
                 return None
 
+    def _prepare(self, effect: Prepare) -> bool:
+        """In no time, or not at all."""
+        if not self.background:
+            return False
+        try:
+            self.prepared[effect.key] = self._run(effect.work(), [])
+        except CompactionFailed as error:
+            self.kept_back.append(effect.ended(None, error.reason))
+        else:
+            self.kept_back.append(effect.ended(self.prepared[effect.key], ""))
+        return True
+
     def _compact(self, effect: Compact, seen: Exchange) -> Summary:
         seen.compactions += 1
+        if effect.key in self.prepared:
+            return self.prepared[effect.key]
         if self.shared is not None and effect.key in self.shared:
             return self.shared[effect.key]
-        work = effect.work()
-        try:
-            call = next(work)
-            while True:
-                seen.calls.append(call)
-                call = work.send(self.summarize(call))
-        except StopIteration as end:
-            made: Summary = end.value
+        made = self._run(effect.work(), seen.calls)
         if self.shared is not None:
             self.shared[effect.key] = made
         return made
+
+    def _run(self, work: Work, calls: list[Call]) -> Summary:
+        try:
+            call = next(work)
+            while True:
+                calls.append(call)
+                call = work.send(self.summarize(call))
+        except StopIteration as end:
+            made: Summary = end.value
+            return made
 
 
 def new_kit(policy: Policy | None = None, hasher: Any = HASHER, **changes: Any) -> Kit:

@@ -24,13 +24,17 @@ CATALOGUE = load()
 JsonDict = dict[str, Any]
 
 
+QUIET = Policy(prepare_percent=None)
+"""Nothing is prepared behind an answer: a script ends with it."""
+
+
 def kit(policy: Policy | None = None, **changes: Any) -> Kit:
     return Kit(
         hasher=HASHER,
         ledger=Ledger(HASHER),
         windows=Windows(),
         classify=lambda provider, refusal, sent: classify(refusal, CATALOGUE.rules(provider), sent=sent),
-        policy=policy or Policy(),
+        policy=policy or QUIET,
         **changes,
     )
 

@@ -167,6 +167,16 @@ class CompactionSettings(Section):
     keep_recent_tokens: Count | None = Field(
         default=None, description="Newest tokens left as they are; default: by the target."
     )
+    prepare: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Prepare a compaction between turns, with the caller's credential, so that no turn waits for one.",
+    )
+    prepare_percent: Percent = Field(
+        default=70,
+        description="Part of the window from which one is prepared; "
+        "where it is not below the threshold, four fifths of that.",
+    )
+    prepare_at_once: Count = Field(default=4, description="Compactions that a process prepares at once, at most.")
     max_per_request: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=5)] = Field(
         default=2, description="Compactions of one request, at most."
     )

@@ -16,6 +16,9 @@ SUMMARY_MAX: Final = 8_192
 FORCED_TARGET: Final = Fraction(60, 100)
 """Share of the threshold to aim for where the room for output has pushed the threshold down."""
 
+SOFT: Final = Fraction(80, 100)
+"""Share of the threshold from which to prepare where what was asked for is no less than the threshold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -31,12 +34,16 @@ class Policy:
     """Compact after a provider refused a request as too long."""
     keep_recent_tokens: int | None = None
     """Newest tokens that a compaction leaves as they are, at most; None for half the window."""
+    prepare_percent: float | None = 70
+    """A compaction is prepared from here, between turns; None for never."""
 
     def __post_init__(self) -> None:
         """Refuses what can't be meant."""
         for name in ("threshold_percent", "target_percent"):
             if not 0 < getattr(self, name) <= 100:
                 raise ValueError(f"{name} must be above 0 and at most 100, not {getattr(self, name)}")
+        if self.prepare_percent is not None and not 0 < self.prepare_percent <= 100:
+            raise ValueError(f"prepare_percent must be above 0 and at most 100, not {self.prepare_percent}")
         if self.keep_recent_tokens is not None and self.keep_recent_tokens < 1:
             raise ValueError(f"keep_recent_tokens must be at least 1, not {self.keep_recent_tokens}")
 
@@ -52,6 +59,8 @@ class Budget:
     """A compaction is due when the input takes as many."""
     target: int | None = None
     """What a compaction aims for; always below the threshold."""
+    soft: int | None = None
+    """A compaction is prepared when the next input will take as many; above the target. None for never."""
 
 
 def budget(
@@ -85,7 +94,16 @@ def budget(
     target = min(floor(_percent(policy.target_percent, window)), threshold - 1)
     if threshold < wanted:
         target = min(target, floor(threshold * FORCED_TARGET))
-    return Budget(window, limit, threshold, max(0, target))
+    target = max(0, target)
+    return Budget(window, limit, threshold, target, _soft(policy, threshold, target))
+
+
+def _soft(policy: Policy, threshold: int, target: int) -> int | None:
+    """Where the band below the threshold begins, in the same proportion to it wherever that lies."""
+    if policy.prepare_percent is None or not policy.enabled:
+        return None
+    share = Fraction(str(policy.prepare_percent)) / Fraction(str(policy.threshold_percent))
+    return min(threshold, max(target + 1, ceil(threshold * (share if share < 1 else SOFT))))
 
 
 def summary_room(size: Budget | int, target: int | None = None) -> int:

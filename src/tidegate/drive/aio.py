@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
 from tidegate.drive.answer import HeldAnswer, Incoming
 from tidegate.drive.direct import Begun
-from tidegate.drive.flights import Flights
+from tidegate.drive.flights import Ending, Flights
 from tidegate.drive.held import to_fall_back_on
 from tidegate.engine.checkpoint import Report, Store
 from tidegate.engine.effects import (
@@ -26,6 +26,7 @@ from tidegate.engine.effects import (
     Head,
     Notify,
     Outcome,
+    Prepare,
     Save,
     Send,
     UpstreamError,
@@ -169,6 +170,8 @@ class Driver:
                 return None
             case Compact(key, _, work):
                 return await self._compact(key, work)
+            case Prepare():
+                return prepare(effect, self.flights, self.upstream.call, self.pace.compaction_seconds, self.on_notify)
             case Send(body, add_headers):
                 return await self._send(body, add_headers)
             case Deliver(number, outcome):
@@ -249,6 +252,29 @@ class Driver:
         if number is None:
             number = (await self._send(None, {})).number
         await self._deliver(number, Outcome(reason="fault"))
+
+
+def prepare(
+    effect: Prepare,
+    flights: Flights,
+    call: Callable[[Call], Awaitable[Reply]],
+    seconds: float,
+    tell: Callable[[Notify], None],
+) -> bool:
+    """Performs a `Prepare`: its work goes on after the request it was begun in, with that client's `call`."""
+
+    def ended(ending: Ending) -> None:
+        if isinstance(ending, Summary):
+            tell(effect.ended(ending, ""))
+            return
+        if isinstance(ending, CompactionFailed):
+            tell(effect.ended(None, ending.reason))
+            return
+        # The type alone: a message may quote what it failed on.
+        tell(Notify("fault", {"where": "engine", "error": type(ending).__name__}))
+        tell(effect.ended(None, "fault"))
+
+    return flights.prepare(effect.key, lambda: run_work(effect.work, call, seconds), ended)
 
 
 async def run_work(

@@ -14,7 +14,7 @@ from typing import Protocol
 from tidegate.drive.answer import HeldAnswer, Incoming
 from tidegate.drive.held import Held
 from tidegate.engine.checkpoint import Report, Store
-from tidegate.engine.effects import Deliver, Effect, Find, Head, Notify, Outcome, Save, Send, UpstreamError
+from tidegate.engine.effects import Deliver, Effect, Find, Head, Notify, Outcome, Prepare, Save, Send, UpstreamError
 from tidegate.engine.exchange import Life
 from tidegate.upstream.faults import ClosedEarly
 from tidegate.upstream.http import STALE_SECONDS
@@ -90,6 +90,10 @@ class Edge(Protocol):
 
     def begin(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> None:
         """Writes the head of the answer to the line. Raises `UpstreamError` for one that HTTP does not have."""
+        ...
+
+    def prepare(self, effect: Prepare) -> bool:
+        """Begins work that goes on in the background; see `Prepare`."""
         ...
 
     def carry_on(self, begun: Begun) -> None:
@@ -205,6 +209,8 @@ class Direct:
                 except Exception as error:
                     effect = life.throw(error)
                     continue
+            elif isinstance(effect, Prepare):
+                result = self._edge.prepare(effect)
             else:
                 self._hand_over(effect)
                 return

@@ -6,6 +6,8 @@ Knows effects, a blocking upstream and a blocking client side as protocols. Call
 from __future__ import annotations
 
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -22,6 +24,7 @@ from tidegate.engine.effects import (
     Head,
     Notify,
     Outcome,
+    Prepare,
     Save,
     Send,
     UpstreamError,
@@ -108,16 +111,51 @@ class _Flight:
 
 
 class Flights:
-    """One compaction for all threads that wait for the same; a waiter takes over where the leader failed."""
+    """One compaction for all threads that wait for the same; a waiter takes over where the leader failed.
 
-    def __init__(self) -> None:
+    `prepare_at_once` may be made that nobody waits for, each in a thread of its own that does not keep the process
+    alive; what came of those is kept for `keep_seconds`.
+    """
+
+    def __init__(self, *, keep_seconds: float = 1800, keep: int = 256, prepare_at_once: int = 4) -> None:
         self._lock = threading.Lock()
         self._running: dict[bytes, _Flight] = {}
+        self._made: OrderedDict[bytes, tuple[float, Summary]] = OrderedDict()
+        self._keep_seconds, self._keep = keep_seconds, keep
+        self._prepare_at_once = prepare_at_once
+        self._preparing = 0
+
+    def prepare(self, key: bytes, start: Callable[[], Summary], ended: Callable[[Summary | Exception], None]) -> bool:
+        """Begins to make the summary of that key for a later `run`; False where too many are being made. `ended` is
+        told, in another thread, what came of it."""
+        with self._lock:
+            if self._preparing >= self._prepare_at_once:
+                return False
+            self._preparing += 1
+        threading.Thread(target=self._prepare, args=(key, start, ended), name="tidegate-prepare", daemon=True).start()
+        return True
+
+    def _prepare(self, key: bytes, start: Callable[[], Summary], ended: Callable[[Summary | Exception], None]) -> None:
+        ending: Summary | Exception
+        try:
+            ending = self.run(key, start)
+        except Exception as error:
+            ending = error
+        with self._lock:
+            self._preparing -= 1
+            if isinstance(ending, Summary):
+                self._made[key] = (time.monotonic(), ending)
+                if len(self._made) > self._keep:
+                    self._made.popitem(last=False)
+        ended(ending)
 
     def run(self, key: bytes, start: Callable[[], Summary]) -> Summary:
-        """The summary of that key: made here, or by the thread that makes it already."""
+        """The summary of that key: made here, or by the thread that makes it already, or prepared before."""
         while True:
             with self._lock:
+                at, made = self._made.get(key, (0.0, None))
+                if made is not None and time.monotonic() - at < self._keep_seconds:
+                    return made
                 flight = self._running.get(key)
                 leads = flight is None
                 if flight is None:
@@ -195,6 +233,8 @@ class Driver:
                 return None
             case Compact(key, _, work):
                 return self.flights.run(key, lambda: run_work(work, self.upstream.call))
+            case Prepare():
+                return self._prepare(effect)
             case Send(body, add_headers):
                 return self._send(body, add_headers)
             case Deliver(number, outcome):
@@ -202,6 +242,19 @@ class Driver:
             case Notify():
                 self.on_notify(effect)
                 return None
+
+    def _prepare(self, effect: Prepare) -> bool:
+        def ended(ending: Summary | Exception) -> None:
+            if isinstance(ending, Summary):
+                self.on_notify(effect.ended(ending, ""))
+            elif isinstance(ending, CompactionFailed):
+                self.on_notify(effect.ended(None, ending.reason))
+            else:
+                self.on_notify(Notify("fault", {"where": "engine", "error": type(ending).__name__}))
+                self.on_notify(effect.ended(None, "fault"))
+
+        call = self.upstream.call
+        return self.flights.prepare(effect.key, lambda: run_work(effect.work, call), ended)
 
     def _send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Head:
         incoming = self.upstream.send(body, add_headers)

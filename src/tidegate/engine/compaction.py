@@ -1,6 +1,6 @@
 """One compaction of a view: where to cut, what to ask, whether the result is worth having.
 
-Yields the one `Compact` effect and its notices; sends and stores nothing. Called by the exchange.
+Yields the one `Compact` effect and its notices; sends and stores nothing. Called by the exchange and by `ahead`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tidegate.compactors.summary import Options
 from tidegate.context.budget import summary_room
 from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
-from tidegate.engine.effects import Compact, Effect, Notify
+from tidegate.engine.effects import Compact, Effect, Notify, Work
 from tidegate.engine.learning import warmth_key
 from tidegate.engine.sizing import Sizing
-from tidegate.engine.view import View, barred_cuts, items_to_summarise, replaced
+from tidegate.engine.view import View, applied, barred_cuts, items_to_summarise, replaced
 from tidegate.overflow.verdict import Refusal, Sent
 
 Why: TypeAlias = Literal["threshold", "overflow"]
@@ -76,49 +76,45 @@ def plan(sizing: Sizing, view: View, aim: int, why: Why) -> Plan | None:
     return Plan(cut, room, limits.window or assumed)
 
 
-def compact(sizing: Sizing, view: View, aim: int, why: Why) -> Generator[Effect, object, tuple[View, int]]:
-    """(a smaller view, summary calls made). Raises `CompactionFailed`, also where there is nothing to gain."""
-    chosen = plan(sizing, view, aim, why)
+def compact(
+    sizing: Sizing, view: View, aim: int, why: Why, prepared: Plan | None = None
+) -> Generator[Effect, object, tuple[View, int]]:
+    """(a smaller view, summary calls made). Raises `CompactionFailed`, also where there is nothing to gain.
+
+    What was `prepared` on an earlier turn is used in place of a plan for this one.
+    """
+    chosen = prepared or plan(sizing, view, aim, why)
     if chosen is None:
         raise CompactionFailed("nothing_to_compact")
     before = sizing.measured(view).tokens
     yield Notify("compacting", {"why": why, "items": chosen.cut.at, "from": view.covered, "tokens": before})
     try:
-        made = yield _effect(sizing, view, chosen, why)
+        made = yield compaction_of(sizing, view, chosen, why)
     except CompactionFailed as error:
         yield Notify("compaction_failed", {"reason": error.reason})
         raise
     if not isinstance(made, Summary):
         raise CompactionFailed("no_summary")
     checkpoint = _checkpoint(sizing, chosen.cut.at, made, before)
-    smaller = replaced(sizing.history, checkpoint, sizing.request.target)
-    if smaller.tokens >= view.tokens:
+    # The newest words may be others by now than those that an earlier turn kept beside the summary.
+    place = applied if prepared else replaced
+    smaller = place(sizing.history, checkpoint, sizing.request.target)
+    if smaller is None or smaller.checkpoint is None or smaller.tokens >= view.tokens:
         yield Notify("compaction_failed", {"reason": "no_smaller"})
         raise CompactionFailed("no_smaller")
     after = sizing.measured(smaller).tokens
-    checkpoint = replace(checkpoint, tokens_after=after)
+    checkpoint = replace(smaller.checkpoint, tokens_after=after)
     yield Notify("compacted", {"checkpoint": checkpoint.id, "before": before, "after": after, "calls": made.calls})
     return smaller.with_checkpoint(checkpoint), made.calls
 
 
-def _effect(sizing: Sizing, view: View, chosen: Plan, why: Why) -> Compact:
+def compaction_of(sizing: Sizing, view: View, chosen: Plan, why: Why = "threshold") -> Compact:
+    """The effect that makes a plan's summary. Its key is the same for every history that begins with these items."""
     request, target, kit, history = sizing.request, sizing.request.target, sizing.kit, sizing.history
     at, retained = chosen.cut.at, chosen.cut.retained
     model = target.summary_model or target.model
+    ratio = sizing.measured(view).ratio
     options = kit.options(target, request.conversation.dialect)
-    span = Span(
-        conversation=request.conversation,
-        values=items_to_summarise(history, view, at, retained),
-        retained=retained,
-        previous=view.checkpoint.artifact.text if view.checkpoint else "",
-        model=model,
-        window=target.summary_window if target.summary_model else chosen.window,
-        room=chosen.room,
-        size=view.artifact_tokens + sum(entry.tokens for entry in history.entries[view.covered : at]),
-        ratio=sizing.measured(view).ratio,
-        max_calls=kit.summary_max_calls,
-        ride=_ride(sizing, view, at, options) if why == "threshold" else None,
-    )
     key = kit.hasher.mix(
         STRATEGY.encode(),
         request.tenant,
@@ -133,7 +129,24 @@ def _effect(sizing: Sizing, view: View, chosen: Plan, why: Why) -> Compact:
         refusal = Refusal(reply.status, reply.body, reply.headers)
         return kit.classify(target.provider, refusal, Sent()).action == "compact"
 
-    return Compact(key, STRATEGY, lambda: summary.work(span, options, overflows))
+    def work() -> Work:
+        # Read here: where the work is a joined flight's, or is done in a thread, the request needs no time for it.
+        span = Span(
+            conversation=request.conversation,
+            values=items_to_summarise(history, view, at, retained),
+            retained=retained,
+            previous=view.checkpoint.artifact.text if view.checkpoint else "",
+            model=model,
+            window=target.summary_window if target.summary_model else chosen.window,
+            room=chosen.room,
+            size=view.artifact_tokens + history.past.sums[at] - history.past.sums[view.covered],
+            ratio=ratio,
+            max_calls=kit.summary_max_calls,
+            ride=_ride(sizing, view, at, options) if why == "threshold" else None,
+        )
+        return (yield from summary.work(span, options, overflows))
+
+    return Compact(key, STRATEGY, work)
 
 
 def _ride(sizing: Sizing, view: View, at: int, options: Options) -> Ride | None:

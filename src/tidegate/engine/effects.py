@@ -49,6 +49,22 @@ class Compact(Discreet, frozen=True):
     work: Callable[[], Work]
 
 
+class Prepare(Discreet, frozen=True):
+    """Run a strategy's calls in the background, so that a later turn's `Compact` of the same `key` finds them made.
+
+    Result: whether that has begun; False where as many run already as may, or nothing runs in the background. The
+    driver tells `ended` what came of it, a summary or a short reason for none, and passes its notice on. Cancelled
+    work is not told.
+    """
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"work", "ended"})
+
+    key: bytes
+    strategy: str
+    work: Callable[[], Work]
+    ended: Callable[[Summary | None, str], Notify]
+
+
 class Send(Discreet, frozen=True):
     """Send the request upstream, with `body` in place of the client's, or as it came where `body` is None.
 
@@ -122,6 +138,9 @@ class Notify(msgspec.Struct, frozen=True):
         "compacting",
         "compacted",
         "compaction_failed",
+        "preparing",
+        "prepared",
+        "prepare_failed",
         "skipped",
         "refused",
         "dropped",
@@ -141,4 +160,4 @@ class UpstreamError(Exception):
         self.status = status
 
 
-Effect: TypeAlias = Find | Save | Compact | Send | Deliver | Notify
+Effect: TypeAlias = Find | Save | Compact | Prepare | Send | Deliver | Notify

@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.budget import harder
+from tidegate.engine.ahead import near, prepare, ready
 from tidegate.engine.artifacts import TRANSIENT, opaque, stale_part, without
 from tidegate.engine.checkpoint import Found, StoreError
-from tidegate.engine.compaction import Why, compact
+from tidegate.engine.compaction import Plan, Why, compact
 from tidegate.engine.effects import (
     Action,
     Deliver,
@@ -116,6 +117,10 @@ class _Story:
         self.whole = plain(history)
         self.sizing = Sizing(request, kit, history)
         self.compactions = 0
+        self.allowed = kit.max_compactions
+        """One more where one was prepared: that leaves what recoveries need."""
+        self.failed = False
+        """A compaction was tried in vain."""
         self.summary_calls = 0
         self.action: Action = "relayed"
         self.reason = ""
@@ -169,10 +174,18 @@ class _Story:
     def _compact_before(self, view: View) -> Generator[Effect, object, View]:
         """The view after a compaction that was due before sending; the same view where it failed."""
         target = self.sizing.limits().target
-        smaller = (yield from self._compact(view, target, "threshold")) if target else None
+        if not target:
+            return view
+        prepared = ready(self.sizing, view, self._conversation)
+        smaller = yield from self._compact(view, target, "threshold", prepared)
         if smaller is None:
             return view
         self.action = "compacted"
+        if prepared and not self.sizing.not_due(smaller):
+            still = yield from self._compact(smaller, target, "threshold")
+            if still is not None:
+                return still
+            self.reason = "prepared"
         return smaller
 
     def _recover(self, view: View, verdict: Verdict) -> Generator[Effect, object, View | None]:
@@ -187,7 +200,10 @@ class _Story:
         if self.compactions and self.request.target.window is None and stated is None:
             # Half was not enough and nothing says what is: the last try goes deep.
             aim = min(aim, sent // DEEP)
-        smaller = yield from self._compact(view, aim, "overflow")
+        prepared = ready(self.sizing, view, self._conversation)
+        smaller = yield from self._compact(view, aim, "overflow", prepared)
+        if smaller is None and prepared:
+            smaller = yield from self._compact(view, aim, "overflow")
         if smaller is not None:
             self.action = "recovered"
         return smaller
@@ -210,21 +226,30 @@ class _Story:
         self.action = "recovered"
         return smaller
 
-    def _compact(self, view: View, aim: int, why: Why) -> Generator[Effect, object, View | None]:
-        if self.compactions >= self.kit.max_compactions:
+    def _compact(
+        self, view: View, aim: int, why: Why, prepared: Plan | None = None
+    ) -> Generator[Effect, object, View | None]:
+        self.allowed += prepared is not None
+        if self.compactions >= self.allowed:
             self.reason = "compaction_limit"
             return None
         self.compactions += 1
+        kit, conversation, now = self.kit, self._conversation, self.request.now
         try:
-            smaller, calls = yield from compact(self.sizing, view, aim, why)
+            smaller, calls = yield from compact(self.sizing, view, aim, why, prepared)
         except CompactionFailed as error:
-            self.reason = error.reason
-            if error.reason not in NO_FAULT:
-                self.kit.breaker.failed(self._conversation, now=self.request.now)
+            self.reason, self.failed = error.reason, True
+            if error.reason in NO_FAULT:
+                if prepared:
+                    kit.preparations.wasted(conversation, now=now)
+            elif not prepared or kit.preparations.drop(conversation):  # else its own end has told already
+                kit.breaker.failed(conversation, now=now)
             return None
-        self.kit.breaker.succeeded(self._conversation)
+        kit.breaker.succeeded(conversation)
+        if prepared:
+            kit.preparations.used(conversation)
         self.summary_calls += calls
-        self.reason = "artifact_dropped" if self.stale else ""
+        self.reason = "artifact_dropped" if self.stale else "prepared" if prepared else ""
         return smaller
 
     @property
@@ -367,6 +392,10 @@ class _Story:
         if isinstance(finish, Finish) and finish.complete:
             sent = Sent(outcome.tokens_after, self.window)
             yield from learn(self.sizing, view, finish, sent, as_it_is=self.stale is None)
+            tokens = near(self.sizing, view, finish.usage)
+            # Where the client's own bytes had to go instead, or summaries fail, another one is of no use.
+            if tokens and not self.failed and self.reason != "rewritten_history_refused":
+                yield from prepare(self.sizing, view, self._conversation, tokens)
 
     def _deliver_refusal(self, refused: _Refused) -> Life:
         transient = refused.verdict.kind in TRANSIENT

@@ -16,6 +16,7 @@ from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.context.recall import Recall
 from tidegate.engine.breaker import Breaker
+from tidegate.engine.prepared import Preparations
 from tidegate.engine.warmth import Warmth
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
@@ -80,6 +81,7 @@ class Kit:
     options: Callable[[Target, DialectName], Options] = lambda target, dialect: default_options()
     """How summaries are asked for at a target."""
     breaker: Breaker = field(default_factory=Breaker)
+    preparations: Preparations = field(default_factory=Preparations)
     max_compactions: int = 2
     """Compactions one request may cause, its recoveries included."""
     summary_max_calls: int = 32

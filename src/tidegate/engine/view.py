@@ -121,15 +121,20 @@ def applied(history: History, checkpoint: Checkpoint, target: Target) -> View | 
     newest now may lie inside the span: they are retained although the checkpoint does not say so.
     """
     past, k, retained = history.past, checkpoint.length, checkpoint.artifact.retained
-    if not 0 < k < len(past) or history.chain.link(k) != checkpoint.chain or (retained and max(retained) >= k):
-        return None
-    if not past.safe(k) or _barred(past, k, target):
+    if (retained and max(retained) >= k) or not may_cut(history, k, checkpoint.chain, target):
         return None
     words = past.words_before(k)
     if words and not {*words} <= {*retained}:
         artifact = replace(checkpoint.artifact, retained=tuple(sorted({*retained, *words})))
         checkpoint = replace(checkpoint, artifact=artifact)
     return replaced(history, checkpoint, target)
+
+
+def may_cut(history: History, at: int, link: bytes, target: Target) -> bool:
+    """Whether the history has that chain at `at`, and may be cut there."""
+    past = history.past
+    known = 0 < at < len(past) and history.chain.link(at) == link
+    return known and past.safe(at) and not _barred(past, at, target)
 
 
 def _barred(past: Past, at: int, target: Target) -> bool:

@@ -78,6 +78,7 @@ class App:
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.conversations.asking.close()
+                await self.conversations.flights.close()
                 await self.pool.close()
                 await self.keeper.stop()
                 await asyncio.to_thread(self.kept.close)

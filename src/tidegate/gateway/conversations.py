@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tidegate.config import Settings
-from tidegate.drive.aio import Driver, Pace
+from tidegate.drive.aio import Driver, Pace, prepare
 from tidegate.drive.direct import Begun, Direct
 from tidegate.drive.flights import Flights
 from tidegate.engine.checkpoint import Store
-from tidegate.engine.effects import Notify, Outcome, UpstreamError
+from tidegate.engine.effects import Notify, Outcome, Prepare, UpstreamError
 from tidegate.engine.exchange import Life, counted, exchange, relayed
 from tidegate.engine.request import Kit, Request
 from tidegate.gateway.arrival import Arrival, Receive, while_connected, whole_body
@@ -79,7 +79,7 @@ class Conversations:
         self.body_limit = settings.server.body_limit_bytes
         self.tenants = Tenants(kit.hasher)
         self.headings = Headings(targets, environ)
-        self.flights = Flights()
+        self.flights = Flights(prepare_at_once=settings.compaction.prepare_at_once)
         self.asking = Asking(targets, pool.beside(max_per_host=1), enabled=settings.upstream.ask_windows)
         self.store_faults = Seldom(60)
         stream = settings.stream
@@ -163,6 +163,11 @@ class Crossing:
                 raise
             client.outcome = Outcome(reason="fault")
             await pass_on(await self.upstream.send(None, {}), client)
+
+    def prepare(self, effect: Prepare) -> bool:
+        """Begins a compaction for a later turn, with this client's credential."""
+        house = self._house
+        return prepare(effect, house.flights, self.upstream.call, house.pace.compaction_seconds, self.notify)
 
     def notify(self, notice: Notify) -> None:
         """Tells the log."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tidegate.drive.answer import HeldAnswer
 from tidegate.drive.direct import Begun, Listened
-from tidegate.engine.effects import Head, Outcome
+from tidegate.engine.effects import Head, Outcome, Prepare
 from tidegate.engine.exchange import Life
 from tidegate.gateway.arrival import Arrival, ClientGone, Message
 from tidegate.gateway.asgi import AsgiClient, Seen, answer_headers
@@ -112,6 +112,10 @@ class Crossing(Protocol):
         """An answer has come."""
         ...
 
+    def prepare(self, effect: Prepare) -> bool:
+        """Begins work in the background."""
+        ...
+
     async def drive(self, client: AsgiClient, begun: Begun | None = None) -> None:
         """Goes on with what needs waiting."""
         ...
@@ -159,6 +163,10 @@ class Edge:
     def heard(self, status: int) -> None:
         """An answer has come."""
         self._crossing.heard(status)
+
+    def prepare(self, effect: Prepare) -> bool:
+        """Begins a compaction for a later turn."""
+        return self._crossing.prepare(effect)
 
     def begin(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> None:
         """Writes the answer's head."""

@@ -1,0 +1,103 @@
+"""Compacts ahead of time: in the band below the threshold, behind the client's back, for the turn that will need it.
+
+Decides when and what; the work is a driver's, and nothing is changed before the threshold. Called by the exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from math import ceil
+
+from tidegate.compactors.strategy import Summary
+from tidegate.engine.compaction import Plan, compaction_of, plan
+from tidegate.engine.effects import Effect, Notify, Prepare
+from tidegate.engine.prepared import Prepared
+from tidegate.engine.sizing import Sizing
+from tidegate.engine.view import View, may_cut
+from tidegate.wire.conversation import Usage
+
+
+def near(sizing: Sizing, view: View, usage: Usage | None) -> int:
+    """Tokens that the next turn begins with where that is near the threshold, or over it; else 0."""
+    soft = (sizing.shown[-1] if sizing.shown else sizing.limits()).soft
+    if soft is None:
+        return 0
+    tokens = sizing.measured(view).tokens
+    if usage is not None:
+        # What can't be a size of this view is a sum over several rounds.
+        reported = usage.input_tokens if usage.input_tokens <= len(view.body) else 0
+        tokens = max(tokens, reported) + usage.output_tokens
+    return tokens if tokens >= soft else 0
+
+
+def prepare(sizing: Sizing, view: View, conversation: bytes, tokens: int) -> Generator[Effect, object, None]:
+    """Begins a compaction of this view for a later turn, where none is prepared. `tokens` is what `near` gave."""
+    kit, request, limits = sizing.kit, sizing.request, sizing.limits()
+    kept, now = kit.preparations, sizing.request.now
+    known = kept.get(conversation, now=now)
+    if known is not None:
+        if _stands(sizing, view, known):
+            return
+        kept.wasted(conversation, now=now)
+    if kept.rests(conversation, now=now) or kit.breaker.rests(conversation, now=now):
+        return
+    if not limits.threshold or not limits.target:
+        return
+    # By the time it is used the history has grown to the threshold: then it comes down to the target.
+    aim = max(limits.target - max(0, limits.threshold - tokens), limits.target // 2)
+    chosen = plan(sizing, view, aim, "threshold")
+    if chosen is None:
+        return
+    link = sizing.history.chain.link(chosen.cut.at)
+    prepared = Prepared(chosen.cut, chosen.room, chosen.window, link, view.chain, request.target.endpoint)
+    work = compaction_of(sizing, view, chosen)
+
+    def ended(made: Summary | None, reason: str) -> Notify:
+        if made is not None:
+            kit.breaker.succeeded(conversation)
+            return Notify("prepared", {"calls": made.calls})
+        if kept.get(conversation, now=now) is prepared:
+            kept.drop(conversation)
+        kit.breaker.failed(conversation, now=now)
+        return Notify("prepare_failed", {"reason": reason})
+
+    kept.begin(conversation, prepared, now=now)
+    begun: object = False
+    try:
+        begun = yield Prepare(work.key, work.strategy, work.work, ended)
+    finally:
+        if begun is not True:
+            kept.drop(conversation)
+    if begun is True:
+        yield Notify("preparing", {"items": chosen.cut.at, "from": view.covered, "tokens": tokens})
+
+
+def ready(sizing: Sizing, view: View, conversation: bytes) -> Plan | None:
+    """The compaction that was prepared, where it stands for the beginning of this history and makes it small enough.
+
+    One that does not is thrown away: what comes now takes its place.
+    """
+    kept, now, threshold = sizing.kit.preparations, sizing.request.now, sizing.limits().threshold
+    known = kept.get(conversation, now=now)
+    if known is None or threshold is None:
+        return None
+    if _stands(sizing, view, known) and _size_after(sizing, view, known) < threshold:
+        return Plan(known.cut, known.room, known.window)
+    kept.wasted(conversation, now=now)
+    return None
+
+
+def _stands(sizing: Sizing, view: View, known: Prepared) -> bool:
+    """Whether this view begins with what was to be compacted, and may be cut there."""
+    target = sizing.request.target
+    same = known.onto == view.chain and known.endpoint == target.endpoint
+    return same and view.covered < known.cut.at and may_cut(sizing.history, known.cut.at, known.link, target)
+
+
+def _size_after(sizing: Sizing, view: View, known: Prepared) -> int:
+    """Real tokens at most, with a summary that takes all its room."""
+    history, cut = sizing.history, known.cut
+    sums = history.past.sums
+    beside = sum(history.entries[position].tokens for position in cut.retained)
+    estimate = history.overhead + known.room + beside + sums[-1] - sums[cut.at]
+    return ceil(estimate * sizing.measured(view).ratio)
