@@ -72,7 +72,7 @@ class Sizing(msgspec.Struct, frozen=True, eq=False):
             artifact_tokens=view.artifact_tokens,
             covered=view.covered,
             baselines=list(self.baselines(view)) if self.reports else (),
-            window=self.request.target.window,
+            window=self.limits().window if self.reports else None,
         )
         if self.observed > 1:
             tokens = max(size.tokens, ceil(size.local * self.observed))
