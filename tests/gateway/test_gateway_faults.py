@@ -23,6 +23,7 @@ import tidegate.engine.view
 from tidegate.drive import aio
 from tidegate.engine.effects import Effect
 from tidegate.gateway.asgi import AsgiClient
+from tidegate.gateway.edge import Edge
 from tidegate.wire.watch import Watch
 
 REFUSAL = answer(
@@ -176,6 +177,11 @@ GATEWAY = [
     "tidegate.gateway.targets.Targets.target",
     "tidegate.gateway.credentials.Tenants.accepted",
     "tidegate.gateway.asgi.AsgiClient.deliver",
+    "tidegate.gateway.edge.Edge.begin",
+    "tidegate.gateway.edge.Edge.send_now",
+    "tidegate.gateway.edge.Edge.heard",
+    "tidegate.upstream.pool.Pool.send_now",
+    "tidegate.drive.direct.Direct._read",
     "tidegate.wire.watch.Watch.feed",
     "tidegate.wire.watch.Watch.close",
     "tidegate.context.ledger.Ledger.entry",
@@ -219,16 +225,25 @@ def test_a_watch_that_fails_within_the_answer_lets_it_pass(front, monkeypatch):
 
 
 def test_an_answer_that_could_not_be_given_at_first_is_not_asked_for_again(front, monkeypatch):
-    original, tries = AsgiClient.deliver, 0
+    tries: list[str] = []
+    delivered = AsgiClient.deliver
 
-    async def once(self: AsgiClient, *args: Any) -> bool:
-        nonlocal tries
-        tries += 1
-        return bug() if tries == 1 else await original(self, *args)
+    def never(self: Edge, *args: Any) -> None:
+        tries.append("directly")
+        bug()
 
-    monkeypatch.setattr(AsgiClient, "deliver", once)
+    async def at_last(self: AsgiClient, *args: Any) -> bool:
+        tries.append("awaited")
+        return await delivered(self, *args)
+
+    monkeypatch.setattr(Edge, "begin", never)
+    monkeypatch.setattr(AsgiClient, "deliver", at_last)
+    no_worse(*exchanged(front, SMALL, "sk-before", stream=False))  # leaves an idle connection
+    tries.clear()
+    front.upstream.seen.clear()
     no_worse(*exchanged(front, SMALL, "sk-once", stream=False))
-    assert (tries, len(front.upstream.seen)) == (2, 2)
+    assert tries == ["directly", "awaited"]
+    assert len(front.upstream.seen) == 2  # the direct call that it is compared with, and one through the gateway
 
 
 def test_a_bug_that_leaves_no_way_to_relay_is_an_error_of_the_dialect(front, monkeypatch):
