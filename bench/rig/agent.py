@@ -42,14 +42,14 @@ class Agent:
         self.history += _step(self.api, self.shape, self.turn, self.name, self.result_bytes)
         body = json.dumps(_request(self.api, self.history)).encode()
         began = time.perf_counter()
-        status, action, answer = self._post(body)
+        status, action, reason, answer = self._post(body)
         seconds = time.perf_counter() - began
         if self.shape == "steps":
             self.history += _said(self.api, f"Done step {self.turn}.")
         self.turn += 1
-        return Turn(status if b'"error"' not in answer[:80] else 0, seconds, action)
+        return Turn(status if b'"error"' not in answer[:80] else 0, seconds, action, reason)
 
-    def _post(self, body: bytes) -> tuple[int, str, bytes]:
+    def _post(self, body: bytes) -> tuple[int, str, str, bytes]:
         headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}"}
         if self.api == "messages":
             headers |= {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
@@ -60,19 +60,21 @@ class Agent:
                     self.connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=120)
                 self.connection.request("POST", PATHS[self.api], body, headers)
                 answer = self.connection.getresponse()
-                return answer.status, answer.headers.get("x-tidegate-action", ""), answer.read()
+                action, reason = (answer.headers.get(f"x-tidegate-{name}", "") for name in ("action", "reason"))
+                return answer.status, action, reason, answer.read()
             except (OSError, http.client.HTTPException):
                 self.connection = None
-        return 0, "", b""
+        return 0, "", "", b""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How a turn ended: HTTP status (0: none, or an error in a good one), seconds, what Tidegate says it did."""
+    """How a turn ended: HTTP status (0: none, or an error in a good one), seconds, what Tidegate says it did and why."""
 
     status: int
     seconds: float
     action: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ TURNS = 26
 def stall(folder: Path, gateway: Gateway, summary_seconds: float) -> dict[str, float]:
     """One session with turns every two times `summary_seconds`.
 
-    A turn waited if it took at least half of a summary's time, or if Tidegate says that it compacted in it. A session
-    without any summary proves nothing: `summaries` tells.
+    A turn waited if it took at least half of a summary's time, or if Tidegate says that it compacted in it and had not
+    prepared that. A session without any summary proves nothing: `summaries` tells.
     """
     folder.mkdir(parents=True)
     provider = provide(folder, WINDOW, summary_seconds)
@@ -42,11 +42,15 @@ def stall(folder: Path, gateway: Gateway, summary_seconds: float) -> dict[str, f
     finally:
         stop([provider.running])
     waited = [
-        turn for turn in turns if turn.seconds >= summary_seconds / 2 or turn.action in ("compacted", "recovered")
+        turn
+        for turn in turns
+        if turn.seconds >= summary_seconds / 2
+        or (turn.action in ("compacted", "recovered") and turn.reason != "prepared")
     ]
     return {
         "waited": float(len(waited)),
         "summaries": float(summaries),
+        "prepared": float(sum(turn.reason == "prepared" for turn in turns)),
         "replayed": float(sum(turn.action == "replayed" for turn in turns)),
         "failures": float(sum(turn.status != 200 for turn in turns)),
         "longest_ms": max(turn.seconds for turn in turns) * 1000,

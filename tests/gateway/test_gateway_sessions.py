@@ -122,7 +122,7 @@ def test_a_restart_finds_what_was_compacted_before(api, tmp_path):
     store = {"store__kind": "sqlite", "store__path": str(tmp_path / "c.db"), "store__key_file": str(tmp_path / "key")}
     with running(SimulatorSettings(window=WINDOW, tool_rounds=10**6), window=WINDOW, **store) as gate:
         agent = AGENTS[api](gate.base, stream=False)
-        hold(agent, "steps", 12)
+        hold(agent, "steps", 11)
         paid = len(gate.of("summary"))
         assert paid >= 1
         base = gate.base
