@@ -39,10 +39,12 @@ class CompactionFailed(Exception):
     """The strategy gave no usable artifact. `reason` is a short name for logs and headers, like
     `summary_refused`; nothing in it is text of the conversation or of the provider's reply."""
 
-    def __init__(self, reason: str, *, overflow: bool = False) -> None:
+    def __init__(self, reason: str, *, overflow: bool = False, missing: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.overflow = overflow
+        self.missing = missing
+        """The endpoint can't do this at all: it need not be asked again for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,39 @@ class Summary:
     calls: int
     retained: tuple[int, ...] = ()
     """Taken over from the span."""
+    input_tokens: int = 0
+    """Tokens the calls were billed for, as far as their answers said so."""
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What a provider is to compact by itself: a beginning of the conversation as that provider would be shown it."""
+
+    conversation: Conversation
+    """The client's request: model settings, instructions and tools are its own."""
+    items: tuple[bytes, ...] = field(repr=False)
+    """Raw JSON of what stands before the cut: what an earlier compaction put there, then the client's own items.
+    Leading system items are left out: they are sent again with every request."""
+    retained: tuple[int, ...]
+    """Chain positions that will be sent verbatim after the artifact (the strategy passes on those it needs)."""
+    model: str = ""
+    """Model to ask, as the upstream names it."""
+    window: int | None = None
+    """Context window of that model in tokens, None where unknown."""
+    size: int = 0
+    """Calibrated tokens of a request with these items: instructions and tools included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """What a provider's own compaction gives: the engine wraps it into an opaque artifact."""
+
+    items: tuple[bytes, ...] = field(repr=False)
+    """Raw JSON, byte for byte as minted, in the order in which they are sent: they replace the passage."""
+    calls: int
+    retained: tuple[int, ...] = ()
+    """Chain positions to be sent verbatim after them."""
     input_tokens: int = 0
     """Tokens the calls were billed for, as far as their answers said so."""
     output_tokens: int = 0
