@@ -69,7 +69,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How a turn ended: HTTP status (0: none, or an error in a good one), seconds, what Tidegate says it did and why."""
+    """How a turn ended: HTTP status (0: none, or an error in a good one), seconds, what Tidegate says of it."""
 
     status: int
     seconds: float

@@ -69,7 +69,7 @@ BARS = (
     Bar(3, "Added time to first byte, against nginx", _first_byte, 2.5),
     Bar(3, "Of 500 streams: lost or short", _lost, 0, "streams"),
     Bar(3, "Of 500 streams: the slowest against the middle one", _unfair, 1.1),
-    Bar(3, "Memory at 500 streams", _median("streams_500", "rss_mb"), 64, "MB"),
+    Bar(3, "Memory at 500 streams", _median("memory", "streams_mb"), 64, "MB"),
     Bar(4, "A turn more of 4 MB, against the bare scan", _times("turns_4m", "cpu_us", "bare scan"), 3),
     Bar(4, "Memory of an idle conversation, without its items", _median("memory", "conversation_kb"), 4, "KB"),
     Bar(4, "Memory of an idle worker", _median("memory", "idle_mb"), 60, "MB"),

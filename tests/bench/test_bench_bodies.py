@@ -36,7 +36,7 @@ def test_a_growing_conversation_begins_with_its_earlier_turns(api: Api) -> None:
 def requests(api: Api, turns: int, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What an agent sends, answered by nobody."""
     sent: list[bytes] = []
-    monkeypatch.setattr(Agent, "_post", lambda self, body: (sent.append(body), (200, "", b"{}"))[1])
+    monkeypatch.setattr(Agent, "_post", lambda self, body: (sent.append(body), (200, "", "", b"{}"))[1])
     agent = Agent(api, "steps", "", 500)
     for _ in range(turns):
         agent.act()
