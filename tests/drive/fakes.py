@@ -262,7 +262,7 @@ class Edge:
         self.life, self.script, self.store, self.seen, self.idle = life, script, store, seen, idle
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.handed: list[Begun] = []
-        self.flights = Flights()
+        self.flights, self.delay = Flights(), 0.0
         self.statuses: list[int] = []
 
     def send_now(self, body, add_headers, listener):  # type: ignore[no-untyped-def]
@@ -275,7 +275,7 @@ class Edge:
         self.seen.status, self.seen.outcome = head.status, outcome
 
     def prepare(self, effect: Prepare) -> bool:
-        call = AsyncUpstream(self.script).call
+        call = AsyncUpstream(self.script, self.delay).call
         return aio.prepare(effect, self.flights, call, 10, self.seen.notices.append)
 
     def done(self) -> None:
@@ -285,7 +285,7 @@ class Edge:
         self.handed.append(begun)
         driver = aio.Driver(
             "chat",
-            AsyncUpstream(self.script),
+            AsyncUpstream(self.script, self.delay),
             AsyncClient(self.seen),
             self.store,
             self.flights,
