@@ -241,12 +241,17 @@ def test_a_client_that_waits_for_100_continue_gets_it(front):
     assert front.upstream.seen[0].one("expect") is None
 
 
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [("/v1/files", []), (PATHS["chat"], [("X-Tidegate-Bypass", "1")])],
+    ids=["no conversation", "bypassed"],
+)
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_large_upload_streams_through(front, chunked):
+def test_a_large_upload_streams_through(front, chunked, path, more):
     """The upstream has its beginning before the client has sent its end, and nothing of it is kept."""
     size, part = 20 * 1024 * 1024, b"\x00\x01\x02\x03" * 16384
     framing = ("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(size))
-    upload = Call(front.base, "POST", "/v1/files", [("Content-Type", "multipart/form-data; boundary=x"), framing])
+    upload = Call(front.base, "POST", path, [("Content-Type", "multipart/form-data; boundary=x"), framing, *more])
     for _ in range(10):
         upload.send(b"".join(chunks(part, end=False)) if chunked else part)
     seen = front.upstream.wait()

@@ -23,9 +23,9 @@ from tidegate.gateway.conversations import Conversations, fault, tell
 from tidegate.gateway.edge import Line
 from tidegate.gateway.guard import Guard
 from tidegate.gateway.keeper import Keeper
-from tidegate.gateway.messages import spoken
+from tidegate.gateway.messages import BYPASS, bypasses, spoken
 from tidegate.gateway.relay import relay
-from tidegate.gateway.routes import route
+from tidegate.gateway.routes import Route, route
 from tidegate.gateway.targets import NoProvider, Targets
 from tidegate.providers import Catalogue
 from tidegate.store import SqliteStore
@@ -90,7 +90,9 @@ class App:
         if arrival.method != "POST" or arrival.upgrades:
             return False
         where = self._route(arrival.path)
-        return where.dialect is not None and where.kind in ("conversation", "count") and not self._refusal(arrival)
+        if where.dialect is None or where.kind not in ("conversation", "count"):
+            return False
+        return not self._refusal(arrival) and not self._passes(arrival, where)
 
     def at_once(self, line: Line) -> bool:
         """Answers such a request through its line; False where it must be answered over ASGI."""
@@ -127,6 +129,12 @@ class App:
         finally:
             self.log(arrival, client)
 
+    def _passes(self, arrival: Arrival, where: Route) -> bool:
+        """Whether nothing of a conversation needs to be read, so that it is streamed up while it comes: its client wants
+        it left alone, and where it goes does not hang on its model."""
+        asked = arrival.header(BYPASS)
+        return asked is not None and bypasses(asked) and (self.targets.single or where.provider is not None)
+
     def _refusal(self, arrival: Arrival) -> str:
         host, origin = arrival.header(b"host") or b"", arrival.header(b"origin") or b""
         return self.guard.refusal(host.decode("latin-1"), origin.decode("latin-1"))
@@ -147,10 +155,15 @@ class App:
         if arrival.upgrades:
             # Codex falls back to POST at once on 426, and only on 426.
             await client.fail(426, "WebSocket is not served on this path. Use POST.", "upgrade_not_served")
-        elif where.kind != "other" and where.dialect is not None and arrival.method == "POST":
+            return
+        speaks = where.kind != "other" and where.dialect is not None and arrival.method == "POST"
+        if speaks and where.dialect is not None and not self._passes(arrival, where):
             await self.conversations.answer(arrival, where, where.dialect, client, receive)
-        else:
-            await relay(arrival, where, client, receive, targets=self.targets, pool=self.pool, environ=self.environ)
+            return
+        reason = "bypassed" if speaks else "not_a_conversation"
+        await relay(
+            arrival, where, client, receive, reason, targets=self.targets, pool=self.pool, environ=self.environ
+        )
 
     async def _health(self, path: str, client: AsgiClient) -> None:
         problem = await asyncio.to_thread(self._store_problem) if path == "/readyz" else ""

@@ -1,7 +1,7 @@
 """What becomes of a request's head on its way upstream: address, headers, whose it is.
 
-Remembers it for the next request of the same connection, whose head seldom changes but for its length. Knows headers and
-targets; no body. Called for every conversation.
+Remembers it for the next request of the same connection, whose head seldom changes but for its length. Knows headers
+and targets; no body. Called for every conversation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests that carry no conversation: streamed up and streamed down as they are.
+"""Requests that carry no conversation, or one that is to be left alone: streamed up and streamed down as they are.
 
 Knows HTTP and where a path belongs; reads no body. Called by the app.
 """
@@ -30,13 +30,14 @@ async def relay(
     where: Route,
     client: AsgiClient,
     receive: Receive,
+    reason: str,
     *,
     targets: Targets,
     pool: Pool,
     environ: Mapping[str, str],
 ) -> None:
-    """Relays one request. Raises `NoProvider`, `UpstreamError` and `ClientGone`."""
-    client.outcome = Outcome(reason="not_a_conversation")
+    """Relays one request, for the named reason. Raises `NoProvider`, `UpstreamError` and `ClientGone`."""
+    client.outcome = Outcome(reason=reason)
     provider = targets.other(where, where.dialect or spoken(arrival.plain))
     client.provider = provider.name
     url = targets.url(where, provider, arrival.query)
