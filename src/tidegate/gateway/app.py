@@ -130,8 +130,8 @@ class App:
             self.log(arrival, client)
 
     def _passes(self, arrival: Arrival, where: Route) -> bool:
-        """Whether nothing of a conversation needs to be read, so that it is streamed up while it comes: its client wants
-        it left alone, and where it goes does not hang on its model."""
+        """Whether nothing of a conversation needs to be read, so that it is streamed up while it comes: its client
+        wants it left alone, and where it goes does not hang on its model."""
         asked = arrival.header(BYPASS)
         return asked is not None and bypasses(asked) and (self.targets.single or where.provider is not None)
 
