@@ -96,14 +96,15 @@ class SyncIncoming:
 
 
 class AsyncUpstream:
-    def __init__(self, script: Script, delay: float = 0) -> None:
+    def __init__(self, script: Script, delay: float | asyncio.Event = 0) -> None:
+        """`delay` of a summary: seconds, or until something happens."""
         self.script, self.delay = script, delay
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> AsyncIncoming:
         return AsyncIncoming(self.script.give(body))
 
     async def call(self, call: Call) -> Reply:
-        await asyncio.sleep(self.delay)
+        await (self.delay.wait() if isinstance(self.delay, asyncio.Event) else asyncio.sleep(self.delay))
         return self.script.reply(call)
 
 
@@ -262,7 +263,8 @@ class Edge:
         self.life, self.script, self.store, self.seen, self.idle = life, script, store, seen, idle
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.handed: list[Begun] = []
-        self.flights, self.delay = Flights(), 0.0
+        self.flights = Flights()
+        self.delay: float | asyncio.Event = 0.0
         self.statuses: list[int] = []
 
     def send_now(self, body, add_headers, listener):  # type: ignore[no-untyped-def]

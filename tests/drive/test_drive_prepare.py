@@ -46,8 +46,8 @@ def script(summary: Callable[[Call], Reply] = lambda call: chat_reply(WORDS)) ->
 class Async:
     """One gateway on asyncio."""
 
-    def __init__(self, told: Script, *, directly: bool, delay: float = 0.05, at_once: int = 4) -> None:
-        self.told, self.directly, self.delay = told, directly, delay
+    def __init__(self, told: Script, *, directly: bool, at_once: int = 4) -> None:
+        self.told, self.directly, self.go = told, directly, asyncio.Event()
         self.tools, self.store = kit(Policy()), MemoryStore()
         self.flights = Flights(prepare_at_once=at_once)
 
@@ -58,12 +58,12 @@ class Async:
         seen, life = Seen(), self.life(raw)
         if self.directly:
             edge = Edge(life, self.told, self.store, seen, idle=True)
-            edge.flights, edge.delay = self.flights, self.delay
+            edge.flights, edge.delay = self.flights, self.go
             Direct(life, "chat", Line(seen), edge, self.store, Times(), 1 << 20, seen.notices.append).start()
             await asyncio.wait_for(edge.over, 10)
         else:
             await aio.Driver(
-                "chat", AsyncUpstream(self.told, self.delay), AsyncClient(seen), self.store, self.flights,
+                "chat", AsyncUpstream(self.told, self.go), AsyncClient(seen), self.store, self.flights,
                 on_notify=seen.notices.append,
             ).drive(life)  # fmt: skip
         return seen
@@ -76,64 +76,72 @@ def events(seen: Seen) -> list[str]:
     return [notice.event for notice in seen.notices]
 
 
+async def told(seen: Seen, event: str) -> None:
+    """Until it is."""
+    for _ in range(1000):
+        if event in events(seen):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{event} never came, only {events(seen)}")
+
+
 @BOTH
 async def test_the_answer_does_not_wait_and_the_next_turn_finds_it_made(directly):
-    gate = Async(script(), directly=directly, delay=0.1)
-    began = time.monotonic()
+    gate = Async(script(), directly=directly)
     first = await gate.turn(BAND)
-    assert time.monotonic() - began < 0.08
     assert (first.status, first.body) == RECOVERED
     assert events(first)[-1] == "preparing"
-    await asyncio.sleep(0.2)
-    assert events(first)[-1] == "prepared"
-    began = time.monotonic()
+    gate.go.set()
+    await told(first, "prepared")
+    gate.go.clear()  # another summary would never be made
     second = await gate.turn(FULL)
-    assert time.monotonic() - began < 0.08
     assert (second.outcome.action, second.outcome.reason, len(gate.told.calls)) == ("compacted", "prepared", 1)
     assert gate.told.sent[1] is not None
 
 
 @BOTH
 async def test_a_turn_that_comes_early_waits_for_the_rest_only(directly):
-    gate = Async(script(), directly=directly, delay=0.2)
+    gate = Async(script(), directly=directly)
     await gate.turn(BAND)
-    await asyncio.sleep(0.12)
-    began = time.monotonic()
-    second = await gate.turn(FULL)
-    assert time.monotonic() - began < 0.15
-    assert (second.outcome.reason, len(gate.told.calls)) == ("prepared", 1)
+    second = asyncio.create_task(gate.turn(FULL))
+    await asyncio.sleep(0.05)
+    assert not second.done()
+    gate.go.set()
+    assert ((await second).outcome.reason, len(gate.told.calls)) == ("prepared", 1)
 
 
 async def test_a_waiter_that_leaves_does_not_cancel_it():
-    gate = Async(script(), directly=False, delay=0.1)
-    await gate.turn(BAND)
+    gate = Async(script(), directly=False)
+    first = await gate.turn(BAND)
     waiter = asyncio.create_task(gate.turn(FULL))
-    await asyncio.sleep(0.03)
+    await asyncio.sleep(0.05)
     waiter.cancel()
     await asyncio.gather(waiter, return_exceptions=True)
-    await asyncio.sleep(0.15)
+    gate.go.set()
+    await told(first, "prepared")
     assert (await gate.turn(FULL)).outcome.reason == "prepared"
     assert len(gate.told.calls) == 1
 
 
 @BOTH
 async def test_over_the_bound_nothing_is_prepared_and_nothing_told(directly):
-    gate = Async(script(), directly=directly, at_once=1, delay=0.05)
+    gate = Async(script(), directly=directly, at_once=1)
     other = body([{"role": "user", "content": "another beginning"}, *history(15)[1:]])
-    assert "preparing" in events(await gate.turn(BAND))
-    seen = await gate.turn(other)
-    assert {"preparing", "prepare_failed", "fault"}.isdisjoint(events(seen))
-    await asyncio.sleep(0.15)
+    first = await gate.turn(BAND)
+    assert "preparing" in events(first)
+    assert {"preparing", "prepare_failed", "fault"}.isdisjoint(events(await gate.turn(other)))
+    gate.go.set()
+    await told(first, "prepared")
     assert "preparing" in events(await gate.turn(other))  # there is room again
     await gate.flights.close()
 
 
 @BOTH
 async def test_one_that_fails_is_told_and_lets_compaction_rest(directly):
-    gate = Async(script(lambda call: Reply(500, b"oops")), directly=directly, delay=0)
+    gate = Async(script(lambda call: Reply(500, b"oops")), directly=directly)
+    gate.go.set()
     first = await gate.turn(BAND)
-    await asyncio.sleep(0.1)
-    assert first.notices[-1].event == "prepare_failed"
+    await told(first, "prepare_failed")
     assert first.notices[-1].detail["reason"] == "summary_http_500"
     paid = len(gate.told.calls)
     second = await gate.turn(FULL)
@@ -146,11 +154,12 @@ async def test_a_bug_in_its_work_is_a_failure_like_any_other(directly):
     def bug(call: Call) -> Reply:
         raise ZeroDivisionError("a bug")
 
-    gate = Async(script(bug), directly=directly, delay=0)
+    gate = Async(script(bug), directly=directly)
+    gate.go.set()
     first = await gate.turn(BAND)
-    await asyncio.sleep(0.1)
-    told = [(notice.event, notice.detail.get("error", notice.detail.get("reason"))) for notice in first.notices]
-    assert told[-2:] == [("fault", "ZeroDivisionError"), ("prepare_failed", "fault")]
+    await told(first, "prepare_failed")
+    last = [(notice.event, notice.detail.get("error", notice.detail.get("reason"))) for notice in first.notices[-2:]]
+    assert last == [("fault", "ZeroDivisionError"), ("prepare_failed", "fault")]
 
 
 @BOTH
@@ -160,6 +169,7 @@ async def test_a_fault_in_beginning_it_costs_the_client_nothing(directly, monkey
 
     monkeypatch.setattr(Flights, "prepare", bug)
     gate = Async(script(), directly=directly)
+    gate.go.set()
     first = await gate.turn(BAND)
     assert (first.status, first.body, first.complete) == (*RECOVERED, True)
     assert "fault" in events(first)
@@ -175,30 +185,31 @@ async def slow() -> Summary:
 
 
 async def test_closing_cancels_what_goes_on_and_tells_nobody():
-    flights, told = Flights(), list[Ending]()
-    assert flights.prepare(b"k", slow, told.append)
-    await asyncio.wait_for(flights.close(), 0.04)
-    assert told == []
+    flights, ends = Flights(), list[Ending]()
+    assert flights.prepare(b"k", slow, ends.append)
+    await flights.close()
+    assert ends == []
     assert flights.landed(b"k") is None
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_flight_that_requests_wait_for_becomes_a_prepared_one():
-    flights, told = Flights(), list[Ending]()
+    flights, ends = Flights(), list[Ending]()
     flight = flights.join(b"k", slow)
-    assert flights.prepare(b"k", slow, told.append)
+    assert flights.prepare(b"k", slow, ends.append)
     flights.leave(flight)
     assert await flight.task == MADE
     await asyncio.sleep(0)
-    assert told == [MADE]
+    assert ends == [MADE]
 
 
 async def test_what_has_landed_already_is_not_made_again():
-    flights, told = Flights(), list[Ending]()
-    assert flights.prepare(b"k", slow, told.append)
-    await asyncio.sleep(0.1)
-    assert flights.prepare(b"k", slow, told.append)
-    assert told == [MADE, MADE]
+    flights, ends = Flights(), list[Ending]()
+    assert flights.prepare(b"k", slow, ends.append)
+    while not ends:
+        await asyncio.sleep(0.01)
+    assert flights.prepare(b"k", slow, ends.append)
+    assert ends == [MADE, MADE]
     assert flights.landed(b"k") == MADE
 
 
@@ -207,12 +218,12 @@ async def test_a_joiner_hears_of_its_failure():
         await asyncio.sleep(0.02)
         raise CompactionFailed("summary_empty")
 
-    flights, told = Flights(), list[Ending]()
-    flights.prepare(b"k", fails, told.append)
+    flights, ends = Flights(), list[Ending]()
+    flights.prepare(b"k", fails, ends.append)
     flight = flights.join(b"k", slow)
     with pytest.raises(CompactionFailed):
         await asyncio.shield(flight.task)
-    assert [type(ending) for ending in told] == [CompactionFailed]
+    assert [type(ending) for ending in ends] == [CompactionFailed]
 
 
 # -- threads ---------------------------------------------------------------------------------------------------------
