@@ -104,7 +104,7 @@ def _headroom(place: Place) -> Launch:
     to = {"OPENAI_TARGET_API_URL": place.upstream, "ANTHROPIC_TARGET_API_URL": place.upstream}
     offline = {"HEADROOM_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
     command = (str(_program("headroom", "headroom")), "proxy", "--port", str(place.port), "--host", "127.0.0.1")
-    return Launch((*command, "--no-subscription-tracking"), {**to, **offline, **_home(place)})
+    return Launch((*command, "--no-subscription-tracking", "--no-rate-limit"), {**to, **offline, **_home(place)})
 
 
 Apis = tuple[str, ...]
