@@ -168,7 +168,7 @@ VARIABLES = [
     ("TIDEGATE_UPSTRAEM", "did you mean TIDEGATE_UPSTREAM?"),
     ("TIDEGATE_CONFG", "did you mean TIDEGATE_CONFIG?"),
     ("TIDEGATE_MODELS__M__WINDOWS", "did you mean TIDEGATE_MODELS__M__WINDOW?"),
-    ("TIDEGATE_MODELS__WINDOW", "allowed: models.NAME with window, input_limit, max_output"),
+    ("TIDEGATE_MODELS__WINDOW", "allowed: models.NAME with window, input_limit, max_output, strategies"),
     ("TIDEGATE_PROVIDERS__OPENAI", "allowed: "),
     ("TIDEGATE___", "allowed: "),
     ("TIDEGATE_", "allowed: "),

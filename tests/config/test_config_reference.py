@@ -30,7 +30,7 @@ def test_every_key_is_on_it_with_its_meaning(key: tuple[str, str]) -> None:
 def test_every_section_says_what_it_is_for() -> None:
     for name, shape in SECTIONS.items():
         assert f"## [{name}]\n\n{shape.__doc__}" in reference()
-    assert set(ModelSettings.model_fields) == {"window", "input_limit", "max_output"}
+    assert set(ModelSettings.model_fields) == {"window", "input_limit", "max_output", "strategies"}
 
 
 def test_the_example_of_the_page_works(tmp_path: Path) -> None:

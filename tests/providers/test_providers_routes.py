@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.cli.route_command import route_of
+from tidegate.config import Settings
 from tidegate.providers import Catalogue, load
 
 TEXT = "summary"
@@ -106,6 +108,44 @@ def test_the_strategies_of_a_provider(catalogue: Catalogue, served: tuple[str, s
 
 def test_the_table_has_every_provider_and_dialect(catalogue: Catalogue) -> None:
     assert set(ROUTES) == {(provider.name, dialect) for provider in catalogue for dialect in provider.dialects}
+
+
+AS_ROUTED = {
+    # asked for by the provider's file, and not to be had (yet)
+    ("bedrock", "messages"): TEXT,
+    ("github-copilot", "responses"): TEXT,
+}
+
+
+@pytest.mark.parametrize(("served", "expected"), {**ROUTES, **AS_ROUTED}.items(), ids="-".join)
+def test_the_route_of_a_provider_and_a_dialect(catalogue: Catalogue, served: tuple[str, str], expected: str) -> None:
+    name, dialect = served
+    found = route_of(f"{name}/any-model", dialect, Settings(), catalogue)  # type: ignore[arg-type]
+    assert " > ".join(found.names) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "dialect", "expected"),
+    [
+        ("anthropic/claude-opus-5-5", "messages", "anthropic > summary"),
+        ("anthropic/claude-sonnet-4-6-20260217", "messages", "anthropic > summary"),
+        ("anthropic/claude-tomorrow-9", "messages", "anthropic > summary"),
+        ("anthropic/claude-opus-4-5", "messages", TEXT),
+        ("anthropic/claude-3-haiku-20240307", "messages", TEXT),
+        ("vertex-anthropic/claude-sonnet-4-5@20250929", "messages", TEXT),
+        ("vertex-anthropic/claude-fable-5-1@default", "messages", "anthropic > summary"),
+        ("foundry/claude-opus-5", "messages", "anthropic > summary"),
+        ("bedrock/eu.anthropic.claude-opus-5-5", "messages", TEXT),
+        ("openrouter/openai/gpt-6-sol", "responses", TEXT),
+        ("vercel/openai/gpt-5.6-sol", "responses", UNARY),
+        ("chatgpt/gpt-6.1-sol", "responses", "openai-trigger > summary"),
+        ("xai/grok-4.7", "responses", "xai > summary"),
+        ("xai/grok-4.7", "chat", TEXT),
+    ],
+)
+def test_the_route_of_a_model(catalogue: Catalogue, model: str, dialect: str, expected: str) -> None:
+    found = route_of(model, dialect, Settings(), catalogue)  # type: ignore[arg-type]
+    assert " > ".join(found.names) == expected
 
 
 @pytest.mark.parametrize(

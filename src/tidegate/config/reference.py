@@ -37,12 +37,14 @@ Relative paths in the file start at the file's folder. One underscore between se
 _MODELS: Final = """\
 ## [models."NAME"]
 
-What is known of a model, in tokens; wins over the provider files. NAME is a model's name or a pattern (`"qwen3*"`),
-with or without `provider/`. Names with a dot need quotes. In a variable: `TIDEGATE_MODELS__NAME__WINDOW`.
+What is known of a model, in tokens, and how it is compacted; wins over the provider files. NAME is a model's name or a
+pattern (`"qwen3*"`), with or without `provider/`. Names with a dot need quotes. In a variable:
+`TIDEGATE_MODELS__NAME__WINDOW`.
 
 Nothing raises what is set here: a window may be smaller than the model's on purpose. A limit that a refusal has shown
 lowers it. Where nothing is set, [several sources](classifier.md#windows) are tried in turn; `tidegate windows` shows
-what was learned.
+what was learned. `tidegate route PROVIDER/MODEL --dialect API` shows which ways of compacting come of all this, and why
+not the others.
 """
 
 _PROVIDERS: Final = """\
@@ -59,6 +61,9 @@ auth.env = "WORK_LLM_KEY"
 In a variable: `TIDEGATE_PROVIDERS__WORK__BASE_URL`; a list or a number is written as JSON. A new provider needs its
 `base_url`. That of `--upstream` is called `generic`: `auth.env` under `[providers.generic]` gives it a key for clients
 that send none.
+
+`strategies.responses = ["openai", "summary"]` says which ways of compacting a provider has, best first, for each API;
+what is not named is not tried, and a model's own list under `[models]` counts for more.
 
 Whole provider files of your own, one `NAME.toml` each, lie in `providers/` in the user's configuration folder:
 `~/.config/tidegate/providers/` on Linux, `~/Library/Application Support/tidegate/providers/` on macOS. They say what

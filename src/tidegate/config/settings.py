@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from tidegate.config.base_url import problem
+from tidegate.engine.router import NAMES
 
 _MIB: Final = 1024 * 1024
 _UNITS: Final = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9} | {
@@ -87,6 +88,21 @@ Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
 Percent = Annotated[float, BeforeValidator(_no_truth), Field(ge=1, le=100)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1), Allowed('bytes, or a text as "64 MiB"')]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Allowed("a list of texts (in a variable: a,b)")]
+
+
+def _known_strategies(value: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [name for name in value if name not in NAMES]
+    if unknown or not value:
+        raise ValueError("no such strategy" if unknown else "empty")
+    return value
+
+
+Strategies = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_listed),
+    AfterValidator(_known_strategies),
+    Allowed(f"a list (in a variable: a,b) of {', '.join(NAMES)}"),
+]
 Url = Annotated[
     str,
     AfterValidator(_url),
@@ -180,6 +196,14 @@ class CompactionSettings(Section):
     max_per_request: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=5)] = Field(
         default=2, description="Compactions of one request, at most."
     )
+    strategies: Strategies | None = Field(
+        default=None,
+        description="Ways of compacting, best first: others are not tried. Of a provider only those that its file "
+        "lists; default: all of these.",
+    )
+    native_timeout_seconds: Seconds = Field(
+        default=180, description="Seconds that one call of a provider's own compaction may take."
+    )
     summary_max_calls: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=1000)] = Field(
         default=32, description="Calls that one summary may take where the history is many windows long."
     )
@@ -252,11 +276,14 @@ class StoreSettings(Section):
 
 
 class ModelSettings(Section):
-    """What is known of a model, in tokens; wins over the provider files."""
+    """What is known of a model, in tokens, and how it is compacted; wins over the provider files."""
 
     window: Count | None = Field(default=None, description="Context window.")
     input_limit: Count | None = Field(default=None, description="Input accepted, where it is less than the window.")
     max_output: Count | None = Field(default=None, description="Longest answer.")
+    strategies: Strategies | None = Field(
+        default=None, description="Ways of compacting, best first, whether or not the provider's file lists them."
+    )
 
 
 class Settings(Section):

@@ -16,7 +16,9 @@ from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.context.recall import Recall
 from tidegate.engine.breaker import Breaker
+from tidegate.engine.capabilities import Capabilities, Unreadable
 from tidegate.engine.prepared import Preparations
+from tidegate.engine.router import Means, Wanted
 from tidegate.engine.warmth import Warmth
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
@@ -42,7 +44,10 @@ class Target:
     """Two user messages in a row are refused by the model's template, so a summary is merged into the next one."""
     binds_thinking: bool = False
     """Thinking blocks are bound to the conversation before them, so a rewritten past invalidates them."""
-    strategies: tuple[str, ...] = ("summary",)
+    wanted: Wanted = field(default_factory=Wanted)
+    """Strategies to be tried, best first."""
+    means: Means = field(default_factory=Means)
+    """What provider and model have to compact with."""
     summary_model: str = ""
     """Model for summaries, empty for the model in use."""
     summary_window: int | None = None
@@ -82,6 +87,8 @@ class Kit:
     """How summaries are asked for at a target."""
     breaker: Breaker = field(default_factory=Breaker)
     preparations: Preparations = field(default_factory=Preparations)
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    unreadable: Unreadable = field(default_factory=Unreadable)
     max_compactions: int = 2
     """Compactions one request may cause, its recoveries included."""
     summary_max_calls: int = 32

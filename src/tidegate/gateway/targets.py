@@ -16,6 +16,7 @@ import msgspec
 
 from tidegate.config import ModelSettings, Settings
 from tidegate.engine.request import Target
+from tidegate.engine.router import Means, Wanted, ordered
 from tidegate.gateway.routes import Route
 from tidegate.providers import Catalogue, ModelFacts, Provider, api_root, host_root
 from tidegate.wire.conversation import DialectName
@@ -95,6 +96,25 @@ class Targets:
         """What is known of the chosen model there."""
         return self._target(choice.provider.name, choice.model, dialect)
 
+    def wanted(self, provider: Provider, model: str, dialect: DialectName) -> Wanted:
+        """Ways of compacting, best first: the user's own, else those of the provider's file."""
+        given = "strategies" in self.settings.providers.get(provider.name, {})
+        return ordered(
+            provider.strategies_for(dialect),
+            model=self._own(provider.name, model).strategies,
+            house=self.settings.compaction.strategies,
+            listed_by=f"providers.{provider.name}.strategies" if given else f"the file of provider {provider.name}",
+            model_by="the model's strategies under [models]",
+        )
+
+    def means(self, provider: Provider, model: str) -> Means:
+        """What provider and model have to compact with."""
+        return Means(
+            on_demand=provider.betas.on_demand or "",
+            ways=provider.compaction_of(model),
+            timeout=provider.native_timeout or self.settings.compaction.native_timeout_seconds,
+        )
+
     def unstated(self, provider: Provider, model: str) -> bool:
         """Whether neither the user nor the provider's own file states how large the model's window is."""
         own = self._own(provider.name, model)
@@ -155,7 +175,8 @@ class Targets:
             counts_output=provider.counts_output,
             merge_user=provider.quirks.merge_user,
             binds_thinking=known.facts.binds_thinking,
-            strategies=provider.strategies_for(dialect),
+            wanted=self.wanted(provider, model, dialect),
+            means=self.means(provider, model),
             summary_model=self.summary_model,
             summary_window=summary.window or summary.input_limit,
             own_window=known.own_window,

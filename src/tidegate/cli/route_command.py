@@ -1,0 +1,77 @@
+"""`tidegate route`: how a model's histories are compacted, and why in no other way.
+
+Knows how to ask and to show; the route is the engine's. Called by the command line's root group.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from tidegate import config
+from tidegate.cli.misconfigured import Misconfigured
+from tidegate.config import Settings
+from tidegate.engine import router
+from tidegate.gateway.catalogue import catalogue
+from tidegate.gateway.targets import Targets
+from tidegate.providers import Catalogue, ProviderError
+from tidegate.wire.conversation import DialectName
+
+
+@click.command()
+@click.argument("model", metavar="PROVIDER/MODEL")
+@click.option(
+    "--dialect",
+    type=click.Choice(get_args(DialectName)),
+    required=True,
+    help="API that the client speaks: chat completions, Responses, or Anthropic's Messages.",
+)
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Settings file.  [default: as for serve]",
+)
+def route(model: str, dialect: DialectName, as_json: bool, config_file: Path | None) -> None:
+    """Show how a model's histories are compacted: the ways that are tried, best first, and why not the others.
+
+    What a running gateway has seen an endpoint to lack is known to that gateway alone.
+
+    \b
+    Examples:
+      tidegate route openai/gpt-6-sol --dialect responses
+      tidegate route anthropic/claude-opus-5-5 --dialect messages --json
+    """
+    try:
+        settings = config.load(config_file, {}, os.environ)
+        found = route_of(model, dialect, settings, catalogue(settings))
+    except config.ConfigError as error:
+        raise Misconfigured(str(error)) from None
+    except ProviderError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(json.dumps(found.told(), indent=2) if as_json else _lines(found))
+
+
+def route_of(name: str, dialect: DialectName, settings: Settings, known: Catalogue) -> router.Route:
+    """The route of `PROVIDER/MODEL`. Raises `click.ClickException` where that is none, or the provider does not serve
+    the dialect, and `ProviderError` where there is no such provider."""
+    prefix, slash, model = name.partition("/")
+    if not slash or not model:
+        raise click.UsageError(f"{name!r} is not of the form PROVIDER/MODEL, like openai/gpt-6-sol.")
+    provider, targets = known.get(prefix), Targets(settings, known)
+    if dialect not in provider.dialects:
+        raise click.ClickException(f"Provider {prefix} serves {', '.join(provider.dialects)}, not {dialect}.")
+    return router.route(dialect, targets.wanted(provider, model, dialect), targets.means(provider, model))
+
+
+def _lines(found: router.Route) -> str:
+    """Numbered lines for what is tried, then the others."""
+    width = max(len(choice.name) for choice in (*found.strategies, *found.excluded))
+    tried = [f"{place}. {it.name:<{width}}  {it.reason}" for place, it in enumerate(found.strategies, 1)]
+    others = [f"-  {it.name:<{width}}  {it.reason}" for it in found.excluded]
+    return "\n".join([*(tried or ["Nothing is tried."]), "", "Not tried:", *others])

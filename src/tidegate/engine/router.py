@@ -1,0 +1,164 @@
+"""Which ways of compacting can be tried for a request, best first, and why each of the others can't.
+
+Knows what a target's provider, model and settings say, and what an endpoint has been seen to lack; tries nothing.
+Called by the exchange, and by `tidegate route`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.wire.conversation import DialectName
+
+SUMMARY: Final = "summary"
+
+DIALECT_OF: Final[Mapping[str, DialectName]] = {
+    "openai": "responses",
+    "openai-trigger": "responses",
+    "openai-inband": "responses",
+    "xai": "responses",
+    "anthropic": "messages",
+    "context-edit": "messages",
+}
+"""Strategies that are a provider's own, and the one dialect each is written in."""
+
+NAMES: Final = (*DIALECT_OF, "elide", SUMMARY)
+"""Every strategy, in the order in which they are told of."""
+
+UNBUILT: Final[Mapping[str, str]] = {
+    "openai-inband": "not built yet: `context_management` is not added to requests that come without it",
+    "context-edit": "not built yet: clearing tool results is not asked of the provider",
+    "elide": "not built yet as a way of its own",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which strategies are to be tried, in order, and who says so."""
+
+    names: tuple[str, ...] = (SUMMARY,)
+    by: str = "the provider's file"
+    """Whose order it is, for people to read."""
+    listed: tuple[str, ...] = ()
+    """Those that the provider's file has for the dialect, so that one left out on purpose can be told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a provider and a model have to compact with."""
+
+    on_demand: str = ""
+    """Anthropic's beta for a compaction that is asked for, as the platform calls it; empty where it has none."""
+    ways: tuple[str, ...] | None = None
+    """How the model compacts by itself (`on-demand`, `threshold`); None where nothing is known."""
+    timeout: float = 180.0
+    """Seconds that one call of the provider's own compaction may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One strategy, and why it is tried, or is not."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Strategies to be tried in this order, and the others."""
+
+    strategies: tuple[Choice, ...]
+    excluded: tuple[Choice, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the strategies to be tried."""
+        return tuple(choice.name for choice in self.strategies)
+
+    def told(self) -> dict[str, list[dict[str, str]]]:
+        """As JSON."""
+        return {
+            "strategies": [{"name": it.name, "reason": it.reason} for it in self.strategies],
+            "excluded": [{"name": it.name, "reason": it.reason} for it in self.excluded],
+        }
+
+
+def route(dialect: DialectName, wanted: Wanted, means: Means, missing: Collection[str] = ()) -> Route:
+    """The route of one target and dialect. `missing` are strategies that the endpoint was seen to lack lately."""
+    tried: list[Choice] = []
+    excluded: list[Choice] = []
+    for name in wanted.names:
+        why_not = _why_not(name, dialect, means, missing)
+        if why_not:
+            excluded.append(Choice(name, why_not))
+        else:
+            tried.append(Choice(name, f"{_means(name, means)}; named by {wanted.by}"))
+    for name in NAMES:
+        if name not in wanted.names:
+            excluded.append(Choice(name, _why_not_wanted(name, dialect, wanted)))
+    return Route(tuple(tried), tuple(excluded))
+
+
+def ordered(
+    listed: Sequence[str],
+    *,
+    model: Sequence[str] | None = None,
+    house: Sequence[str] | None = None,
+    listed_by: str = "the provider's file",
+    model_by: str = "models",
+    house_by: str = "compaction.strategies",
+) -> Wanted:
+    """Whose order counts: that of a `model` names what is to be tried, whatever its provider lists. That of the
+    `house`, for all providers, leaves out and puts in order what the provider lists."""
+    if model is not None:
+        return Wanted(tuple(dict.fromkeys(model)), model_by, tuple(listed))
+    if house is not None:
+        return Wanted(tuple(name for name in dict.fromkeys(house) if name in listed), house_by, tuple(listed))
+    return Wanted(tuple(listed), listed_by, tuple(listed))
+
+
+def _why_not(name: str, dialect: DialectName, means: Means, missing: Collection[str]) -> str:
+    """Why a strategy that is wanted can't be tried; empty where it can."""
+    if name not in NAMES:
+        return "there is no such strategy"
+    own = DIALECT_OF.get(name, dialect)
+    if own != dialect:
+        return f"belongs to the {own} API, not to {dialect}"
+    if name in UNBUILT:
+        return UNBUILT[name]
+    if name == "anthropic":
+        if not means.on_demand:
+            return "the platform has no compaction on demand, and compaction at a threshold is not built yet"
+        if means.ways is not None and "on-demand" not in means.ways:
+            return "the model does not compact on demand"
+    if name in missing:
+        return "the endpoint did not have it when last asked; it is asked again after a day"
+    return ""
+
+
+def _why_not_wanted(name: str, dialect: DialectName, wanted: Wanted) -> str:
+    own = DIALECT_OF.get(name, dialect)
+    if own != dialect:
+        return f"belongs to the {own} API, not to {dialect}"
+    if name in UNBUILT:
+        return UNBUILT[name]
+    if name in wanted.listed:
+        return f"left out by {wanted.by}"
+    if name == SUMMARY:
+        return f"not named by {wanted.by}"
+    return "the provider's file does not list it"
+
+
+def _means(name: str, means: Means) -> str:
+    """What is there to compact with."""
+    if name == "anthropic":
+        known = "the model is known to" if means.ways else "nothing is known against it: the model may"
+        return f"{known} compact on demand ({means.on_demand})"
+    return {
+        "openai": "the provider compacts a window in one call (POST /responses/compact)",
+        "openai-trigger": "the provider compacts where a request ends with a compaction_trigger",
+        "xai": "the provider compacts a window into one item (POST /responses/compact)",
+        SUMMARY: "a model writes a summary",
+    }[name]

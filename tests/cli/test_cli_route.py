@@ -1,0 +1,80 @@
+"""What `tidegate route` says of a model's compaction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tidegate.cli import main
+
+
+def run(*arguments: str, toml: str = "", folder: Path | None = None) -> Result:
+    given = list(arguments)
+    if folder is not None:
+        (folder / "tidegate.toml").write_text(toml)
+        given += ["--config", str(folder / "tidegate.toml")]
+    return CliRunner().invoke(main, ["route", *given])
+
+
+def test_numbered_lines_and_why_not_the_others() -> None:
+    result = run("openai/gpt-6-sol", "--dialect", "responses")
+    assert result.exit_code == 0
+    tried, others = result.output.split("Not tried:")
+    assert [line.split()[1] for line in tried.splitlines() if line] == ["openai", "openai-trigger", "summary"]
+    assert "belongs to the messages API" in others
+
+
+def test_the_same_as_json() -> None:
+    told = json.loads(run("anthropic/claude-opus-5-5", "--dialect", "messages", "--json").output)
+    assert [choice["name"] for choice in told["strategies"]] == ["anthropic", "summary"]
+    assert {choice["name"] for choice in told["excluded"]} >= {"openai", "xai", "elide"}
+    assert all(choice["reason"] for choice in (*told["strategies"], *told["excluded"]))
+
+
+@pytest.mark.parametrize(
+    ("toml", "names"),
+    [
+        ('[compaction]\nstrategies = ["summary"]\n', ["summary"]),
+        ('[compaction]\nstrategies = ["summary", "openai"]\n', ["summary", "openai"]),
+        ('[providers.openai]\nstrategies.responses = ["openai-trigger"]\n', ["openai-trigger"]),
+        ('[models."gpt-6*"]\nstrategies = ["openai"]\n', ["openai"]),
+        ('[models."openai/gpt-6-sol"]\nstrategies = "summary"\n', ["summary"]),
+    ],
+)
+def test_settings_reorder_forbid_and_force(tmp_path: Path, toml: str, names: list[str]) -> None:
+    result = run("openai/gpt-6-sol", "--dialect", "responses", "--json", toml=toml, folder=tmp_path)
+    assert [choice["name"] for choice in json.loads(result.output)["strategies"]] == names
+
+
+def test_a_way_can_be_forced_on_a_catalogue(tmp_path: Path) -> None:
+    toml = '[models."openrouter/openai/*"]\nstrategies = ["openai", "summary"]\n'
+    result = run("openrouter/openai/gpt-6", "--dialect", "responses", "--json", toml=toml, folder=tmp_path)
+    assert [choice["name"] for choice in json.loads(result.output)["strategies"]] == ["openai", "summary"]
+
+
+def test_a_provider_without_an_address_has_a_route_too() -> None:
+    assert "openai-trigger" in run("azure/our-deployment", "--dialect", "responses").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("gpt-6", "--dialect", "chat"), 2, "PROVIDER/MODEL"),
+        (("nobody/m", "--dialect", "chat"), 1, "unknown provider 'nobody'"),
+        (("anthropic/claude-opus-5", "--dialect", "chat"), 1, "Provider anthropic serves messages, not chat."),
+        (("openai/gpt-6",), 2, "--dialect"),
+    ],
+)
+def test_what_is_said_of_a_wrong_question(arguments: tuple[str, ...], status: int, words: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, words in result.output) == (status, True)
+
+
+def test_a_strategy_that_does_not_exist(tmp_path: Path) -> None:
+    result = run("openai/m", "--dialect", "chat", toml='[compaction]\nstrategies = ["magic"]\n', folder=tmp_path)
+    assert result.exit_code == 2
+    assert "compaction.strategies" in result.output
+    assert "openai-trigger" in result.output
