@@ -18,8 +18,8 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from tidegate.overflow import classify as judge
 from tidegate.overflow import raised, verdict
+from tidegate.overflow.classify import classify as judge
 from tidegate.overflow.pattern import BadRule
 from tidegate.overflow.rules import Rules, RulesFile, check
 from tidegate.overflow.told import ModelFacts, windows_from

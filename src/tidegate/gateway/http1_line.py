@@ -96,8 +96,12 @@ class Line:
     """Those of them that nobody has taken yet."""
     room = 0
     """How many more bytes may come of a body that nobody wants."""
-    asked = gathered = handed = False
-    begun = over = bare = False
+    asked = False
+    gathered = False
+    handed = False
+    begun = False
+    over = False
+    bare = False
     _chunked = False
     _held = b""
     _left: int | None = None

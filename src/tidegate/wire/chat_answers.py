@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 from tidegate.wire import sse
 from tidegate.wire.answers import (
@@ -23,6 +21,7 @@ from tidegate.wire.answers import (
     read_object,
     unreadable,
 )
+from tidegate.wire.chat_completion import decode
 from tidegate.wire.conversation import Answer, FinishReason, JsonObject, JsonValue, Usage
 from tidegate.wire.jsontext import dumps
 from tidegate.wire.signals import Signal
@@ -144,43 +143,10 @@ def read_answer(body: bytes) -> Answer:
     return words.answer()
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _Details | None = None
-    prompt_cache_hit_tokens: int | None = None
-    cached_tokens: int | None = None
-
-
-class _Choice(msgspec.Struct):
-    finish_reason: str | None
-    index: int | None = 0
-    usage: Literal[None] = None
-
-
-class _Completion(msgspec.Struct):
-    """A completion as nearly all servers write it. One that has any of the odd fields does not fit, and is read at
-    length."""
-
-    choices: list[_Choice]
-    usage: _Usage
-    error: Literal[None] = None
-    base_resp: Literal[None] = None
-    type: Literal[None] = None
-    x_groq: Literal[None] = None
-
-
-_decode_completion: Final = msgspec.json.Decoder(_Completion).decode
-
-
 def read_end(body: bytes) -> Answer:
     """`read_answer` of a JSON body without its words: how it ended, what it cost, whether it is an error."""
     try:
-        plain = _decode_completion(body)
+        plain = decode(body)
     except (ValueError, RecursionError):
         return _read_end_at_length(body)
     finish: FinishReason | None = None
