@@ -16,6 +16,7 @@ import tidegate.compactors.accept
 import tidegate.compactors.summary
 import tidegate.drive.answer
 import tidegate.drive.held
+import tidegate.engine.ahead
 import tidegate.engine.compaction
 import tidegate.engine.exchange
 import tidegate.engine.sizing
@@ -102,8 +103,8 @@ def test_the_stage_for_the_faults_is_set(front):
 
 MODULES = (
     tidegate.engine.exchange, tidegate.engine.compaction, tidegate.engine.sizing, tidegate.engine.view,
-    tidegate.compactors.summary, tidegate.compactors.accept, tidegate.drive.answer, tidegate.drive.aio,
-    tidegate.drive.held,
+    tidegate.engine.ahead, tidegate.compactors.summary, tidegate.compactors.accept, tidegate.drive.answer,
+    tidegate.drive.aio, tidegate.drive.held,
 )  # fmt: skip
 
 
@@ -189,6 +190,7 @@ GATEWAY = [
     "tidegate.drive.flights.Flights.join",
     "tidegate.drive.flights.Flights.landed",
     "tidegate.drive.flights.Flights.leave",
+    "tidegate.drive.flights.Flights.prepare",
 ]
 
 
