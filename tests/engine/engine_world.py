@@ -14,7 +14,7 @@ from typing import Any
 from histories import ITEMS_KEY, Json, Talk
 from stage import CATALOGUE, HASHER, TENANT, target
 
-from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply
 from tidegate.compactors.summary import Options
 from tidegate.context.budget import Policy
 from tidegate.context.ledger import Ledger
@@ -26,6 +26,7 @@ from tidegate.engine.effects import (
     Find,
     Finish,
     Head,
+    Made,
     Notify,
     Outcome,
     Prepare,
@@ -204,13 +205,13 @@ class Gateway:
     summarize: Callable[[Call], Reply] = field(default_factory=Summarizer)
     store: Store = field(default_factory=MemoryStore)
     kit: Kit = field(default_factory=lambda: new_kit())
-    shared: dict[bytes, Summary] | None = None
+    shared: dict[bytes, Made] | None = None
     find: Callable[[Find], object] | None = None
     kept: list[Checkpoint | Report] = field(default_factory=list)
     """All that was saved, in order."""
     background: bool = False
     """Compactions are prepared."""
-    prepared: dict[bytes, Summary] = field(default_factory=dict)
+    prepared: dict[bytes, Made] = field(default_factory=dict)
     kept_back: list[Notify] = field(default_factory=list)
     """What was told of them."""
 
@@ -283,7 +284,7 @@ class Gateway:
             self.kept_back.append(effect.ended(self.prepared[effect.key], ""))
         return True
 
-    def _compact(self, effect: Compact, seen: Exchange) -> Summary:
+    def _compact(self, effect: Compact, seen: Exchange) -> Made:
         seen.compactions += 1
         if effect.key in self.prepared:
             return self.prepared[effect.key]
@@ -294,14 +295,14 @@ class Gateway:
             self.shared[effect.key] = made
         return made
 
-    def _run(self, work: Work, calls: list[Call]) -> Summary:
+    def _run(self, work: Work, calls: list[Call]) -> Made:
         try:
             call = next(work)
             while True:
                 calls.append(call)
                 call = work.send(self.summarize(call))
         except StopIteration as end:
-            made: Summary = end.value
+            made: Made = end.value
             return made
 
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
-from tidegate.engine.effects import Compact, Effect, Head, Notify
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply
+from tidegate.engine.effects import Compact, Effect, Head, Made, Notify
 from tidegate.engine.exchange import Life
 
 E = TypeVar("E", bound=Effect)
@@ -56,7 +56,7 @@ class Playbook:
                     calls.append(call)
                 call = work.send(chat_reply(text))
         except StopIteration as end:
-            made: Summary = end.value
+            made: Made = end.value
             return self.reply(made)
         except CompactionFailed as error:
             return self.fail(error)

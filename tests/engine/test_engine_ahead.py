@@ -17,7 +17,7 @@ from stage import body, checkpoint, history, kit, request, target, turn
 from tidegate.compactors.strategy import CompactionFailed, Summary
 from tidegate.context.budget import Policy
 from tidegate.engine.checkpoint import Checkpoint, Found
-from tidegate.engine.effects import Compact, Deliver, Finish, Notify, Prepare, Save, Send
+from tidegate.engine.effects import Compact, Deliver, Finish, Made, Notify, Prepare, Save, Send
 from tidegate.engine.exchange import counted, exchange
 from tidegate.engine.request import Kit
 from tidegate.wire.conversation import Usage
@@ -48,7 +48,7 @@ def answered(play: Playbook, *, finish: Finish | None = None) -> Playbook:
     return play
 
 
-def make(effect: Prepare, text: str = WORDS) -> Summary:
+def make(effect: Prepare, text: str = WORDS) -> Made:
     """Runs its work to the end."""
     work = effect.work()
     try:
@@ -56,7 +56,7 @@ def make(effect: Prepare, text: str = WORDS) -> Summary:
         while True:
             work.send(chat_reply(text))
     except StopIteration as end:
-        made: Summary = end.value
+        made: Made = end.value
         return made
 
 
@@ -78,7 +78,7 @@ def test_below_the_band_nothing_is_prepared():
 
 def test_in_the_band_a_compaction_is_begun_behind_the_answer():
     effect = prepared(eager())
-    assert make(effect).text.endswith(WORDS)
+    assert make(effect).result.text.endswith(WORDS)  # type: ignore[union-attr]
 
 
 def test_the_answers_own_length_counts():
@@ -157,7 +157,7 @@ def test_the_turn_that_is_due_finds_it_made():
     tools = eager()
     effect = prepared(tools)
     made = make(effect)
-    assert effect.ended(made, "") == Notify("prepared", {"calls": 1})
+    assert effect.ended(made, "") == Notify("prepared", {"calls": 1, "strategy": "summary", "failed": ""})
     play = begin(FULL, tools)
     compact = play.expect(Compact)
     assert (compact.key, compact.strategy) == (effect.key, effect.strategy)
@@ -200,7 +200,7 @@ def test_where_it_does_not_make_the_history_small_enough_the_ordinary_one_takes_
 def test_where_its_summary_is_longer_than_was_thought_another_compaction_follows():
     tools = eager()
     effect = prepared(tools)
-    big = Summary("word " * 2700, 1)
+    big = Made(Summary("word " * 2700, 1), "summary")
     play = begin(FULL, tools).reply(big)
     second = play.expect(Compact)
     assert second.key != effect.key
@@ -266,7 +266,7 @@ def test_one_that_is_no_smaller_went_to_waste():
     tools = eager()
     for _ in range(2):
         prepared(tools)
-        play = begin(FULL, tools).reply(Summary("word " * 9000, 1))
+        play = begin(FULL, tools).reply(Made(Summary("word " * 9000, 1), "summary"))
         assert play.expect(Send).body is None
         answered(play).done()
     answered(begin(BAND, tools)).done()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,10 +14,9 @@ from hypothesis import strategies as st
 from playbook import Playbook, ok, overflow, refused
 from stage import body, checkpoint, history, kit, messages_of, request, target
 
-from tidegate.engine.checkpoint import Artifact, Found
+from tidegate.engine.checkpoint import Found
 from tidegate.engine.effects import Deliver, Find, Finish, Head, Save, Send, UpstreamError
 from tidegate.engine.exchange import exchange
-from tidegate.engine.view import View, applied
 from tidegate.simulator.profiles import PROFILES, error_body
 from tidegate.simulator.refusals import Refusal
 from tidegate.wire.conversation import Usage
@@ -217,21 +215,6 @@ def test_a_replayed_history_loses_it_too_and_the_clients_own_bytes_get_their_cha
         "relayed",
         "rewritten_history_refused",
     )
-
-
-def test_a_checkpoint_of_tidegates_own_that_is_stale_counts_as_absent(monkeypatch):
-    def opaquely(*given: Any) -> View | None:
-        view = applied(*given)
-        own = Artifact("opaque", items=(json.dumps(COMPACTED).encode(),))
-        return view and view.checkpoint and view.with_checkpoint(replace(view.checkpoint, artifact=own))
-
-    monkeypatch.setattr("tidegate.engine.exchange.applied", opaquely)
-    raw = signed(18)
-    play = Playbook(exchange(request(raw), kit())).reply(Found((checkpoint(raw, 40),)))
-    assert play.expect(Send).body is not None
-    play.reply(bad(0))
-    assert play.expect(Send).body is None
-    assert play.reply(ok(1)).expect(Deliver).outcome.reason == "rewritten_history_refused"
 
 
 # -- by the provider's own rules -------------------------------------------------------------------------------------

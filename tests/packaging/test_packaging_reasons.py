@@ -59,10 +59,12 @@ def given(tree: ast.AST) -> Iterator[str]:
 
 
 def endings() -> set[str]:
-    """How an answer may end that is no summary."""
-    from tidegate.compactors.accept import _ENDINGS
+    """How an answer may end that is no summary, or no compaction."""
+    from tidegate.compactors import accept, anthropic, native, openai
 
-    return {problem for problem in _ENDINGS.values() if problem}
+    tables = (accept._ENDINGS, anthropic._ENDINGS, native._REASONS, openai._ENDINGS)
+    named = {problem for table in tables for problem in table.values() if problem}
+    return {*named, "compact_unfinished"}  # what is in no table
 
 
 def in_source() -> set[str]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply
 from tidegate.drive.answer import HeldAnswer, Incoming
 from tidegate.drive.direct import Begun
 from tidegate.drive.flights import Ending, Flights
@@ -24,6 +24,7 @@ from tidegate.engine.effects import (
     Find,
     Finish,
     Head,
+    Made,
     Notify,
     Outcome,
     Prepare,
@@ -225,7 +226,7 @@ class Driver:
         self.delivered = True
         return answer.finish(complete=complete)
 
-    async def _compact(self, key: bytes, work: Callable[[], Work]) -> Summary:
+    async def _compact(self, key: bytes, work: Callable[[], Work]) -> Made:
         landed = self.flights.landed(key)
         if landed is not None:
             return landed
@@ -264,7 +265,7 @@ def prepare(
     """Performs a `Prepare`: its work goes on after the request it was begun in, with that client's `call`."""
 
     def ended(ending: Ending) -> None:
-        if isinstance(ending, Summary):
+        if not isinstance(ending, BaseException):
             tell(effect.ended(ending, ""))
             return
         if isinstance(ending, CompactionFailed):
@@ -277,13 +278,11 @@ def prepare(
     return flights.prepare(effect.key, lambda: run_work(effect.work, call, seconds), ended)
 
 
-async def run_work(
-    work: Callable[[], Work], call: Callable[[Call], Awaitable[Reply]], seconds: float = 540.0
-) -> Summary:
-    """Runs a strategy's calls one after the other. Raises what the strategy raises (`CompactionFailed`), and the same
+async def run_work(work: Callable[[], Work], call: Callable[[Call], Awaitable[Reply]], seconds: float = 540.0) -> Made:
+    """Runs a compaction's calls one after the other. Raises what the strategy raises (`CompactionFailed`), and the same
     where they take too long together.
 
-    The strategy thinks in a thread: laying out a long transcript takes seconds that other requests need.
+    A strategy thinks in a thread: laying out a long transcript takes seconds that other requests need.
     """
     steps = work()
     try:
@@ -291,7 +290,7 @@ async def run_work(
             reply: Reply | None = None
             while True:
                 request = await asyncio.to_thread(_advance, steps, reply)
-                if isinstance(request, Summary):
+                if not isinstance(request, Call):
                     return request
                 reply = await call(request)
     except TimeoutError:
@@ -301,11 +300,10 @@ async def run_work(
             steps.close()
 
 
-def _advance(steps: Work, reply: Reply | None) -> Call | Summary:
+def _advance(steps: Work, reply: Reply | None) -> Call | Made:
     """The next call, or what came of them all."""
     try:
         return next(steps) if reply is None else steps.send(reply)
     except StopIteration as end:
-        made = end.value
-        assert isinstance(made, Summary)
+        made: Made = end.value
         return made

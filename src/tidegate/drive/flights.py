@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tidegate.compactors.strategy import Summary
+from tidegate.engine.effects import Made
 
-Ending: TypeAlias = Summary | BaseException
+Ending: TypeAlias = Made | BaseException
 """What came of a flight."""
 
 
@@ -23,7 +23,7 @@ class Flight:
     """A running compaction and how many wait for it."""
 
     key: bytes
-    task: asyncio.Task[Summary] = field(repr=False)
+    task: asyncio.Task[Made] = field(repr=False)
     waiters: int = 0
 
 
@@ -31,18 +31,18 @@ class Flights:
     """The running flights of a process, and the results of the last ones.
 
     A result is kept for `keep_seconds`: a client that retries after a transient failure of its request finds the
-    summary it has paid for, although nothing is stored for a failed exchange, and one that was prepared waits there
+    compaction it has paid for, although nothing is stored for a failed exchange, and one that was prepared waits there
     for its turn. `prepare_at_once` flights may go on that nobody waits for.
     """
 
     def __init__(self, *, keep_seconds: float = 1800, keep: int = 1024, prepare_at_once: int = 4) -> None:
         self._running: dict[bytes, Flight] = {}
-        self._landed: OrderedDict[bytes, tuple[float, Summary]] = OrderedDict()
+        self._landed: OrderedDict[bytes, tuple[float, Made]] = OrderedDict()
         self._keep_seconds, self._keep = keep_seconds, keep
         self._prepare_at_once = prepare_at_once
-        self._preparing: set[asyncio.Task[Summary]] = set()
+        self._preparing: set[asyncio.Task[Made]] = set()
 
-    def landed(self, key: bytes) -> Summary | None:
+    def landed(self, key: bytes) -> Made | None:
         """The result of a flight that ended lately."""
         at, made = self._landed.get(key, (0.0, None))
         if made is None or asyncio.get_running_loop().time() - at > self._keep_seconds:
@@ -50,7 +50,7 @@ class Flights:
             return None
         return made
 
-    def join(self, key: bytes, start: Callable[[], Coroutine[object, object, Summary]]) -> Flight:
+    def join(self, key: bytes, start: Callable[[], Coroutine[object, object, Made]]) -> Flight:
         """The flight of that key, started if none runs. Every join needs its `leave`."""
         flight = self._running.get(key)
         if flight is None or flight.task.cancelled():
@@ -59,7 +59,7 @@ class Flights:
         return flight
 
     def prepare(
-        self, key: bytes, start: Callable[[], Coroutine[object, object, Summary]], ended: Callable[[Ending], None]
+        self, key: bytes, start: Callable[[], Coroutine[object, object, Made]], ended: Callable[[Ending], None]
     ) -> bool:
         """Starts that flight for those who will join it later, and lets none who leaves it cancel it; False where too
         many such flights go on. `ended` is told how it ended, unless it was cancelled."""
@@ -89,17 +89,17 @@ class Flights:
             self._running.pop(flight.key, None)
             flight.task.cancel()
 
-    def _start(self, key: bytes, start: Callable[[], Coroutine[object, object, Summary]]) -> Flight:
+    def _start(self, key: bytes, start: Callable[[], Coroutine[object, object, Made]]) -> Flight:
         flight = self._running[key] = Flight(key, asyncio.create_task(start()))
         flight.task.add_done_callback(lambda task: self._land(key, task))
         return flight
 
-    def _prepared(self, task: asyncio.Task[Summary], ended: Callable[[Ending], None]) -> None:
+    def _prepared(self, task: asyncio.Task[Made], ended: Callable[[Ending], None]) -> None:
         self._preparing.discard(task)
         if not task.cancelled():
             ended(task.exception() or task.result())
 
-    def _land(self, key: bytes, task: asyncio.Task[Summary]) -> None:
+    def _land(self, key: bytes, task: asyncio.Task[Made]) -> None:
         running = self._running.get(key)
         if running is not None and running.task is task:
             del self._running[key]

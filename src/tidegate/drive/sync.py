@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply
 from tidegate.drive.held import Held, to_fall_back_on
 from tidegate.engine.checkpoint import Checkpoint, Store
 from tidegate.engine.effects import (
@@ -22,6 +22,7 @@ from tidegate.engine.effects import (
     Find,
     Finish,
     Head,
+    Made,
     Notify,
     Outcome,
     Prepare,
@@ -107,7 +108,7 @@ class HeldAnswer(Held):
 @dataclass(slots=True)
 class _Flight:
     done: threading.Event = field(default_factory=threading.Event)
-    made: Summary | None = None
+    made: Made | None = None
 
 
 class Flights:
@@ -120,12 +121,12 @@ class Flights:
     def __init__(self, *, keep_seconds: float = 1800, keep: int = 256, prepare_at_once: int = 4) -> None:
         self._lock = threading.Lock()
         self._running: dict[bytes, _Flight] = {}
-        self._made: OrderedDict[bytes, tuple[float, Summary]] = OrderedDict()
+        self._made: OrderedDict[bytes, tuple[float, Made]] = OrderedDict()
         self._keep_seconds, self._keep = keep_seconds, keep
         self._prepare_at_once = prepare_at_once
         self._preparing = 0
 
-    def prepare(self, key: bytes, start: Callable[[], Summary], ended: Callable[[Summary | Exception], None]) -> bool:
+    def prepare(self, key: bytes, start: Callable[[], Made], ended: Callable[[Made | Exception], None]) -> bool:
         """Begins to make the summary of that key for a later `run`; False where too many are being made. `ended` is
         told, in another thread, what came of it."""
         with self._lock:
@@ -135,21 +136,21 @@ class Flights:
         threading.Thread(target=self._prepare, args=(key, start, ended), name="tidegate-prepare", daemon=True).start()
         return True
 
-    def _prepare(self, key: bytes, start: Callable[[], Summary], ended: Callable[[Summary | Exception], None]) -> None:
-        ending: Summary | Exception
+    def _prepare(self, key: bytes, start: Callable[[], Made], ended: Callable[[Made | Exception], None]) -> None:
+        ending: Made | Exception
         try:
             ending = self.run(key, start)
         except Exception as error:
             ending = error
         with self._lock:
             self._preparing -= 1
-            if isinstance(ending, Summary):
+            if not isinstance(ending, Exception):
                 self._made[key] = (time.monotonic(), ending)
                 if len(self._made) > self._keep:
                     self._made.popitem(last=False)
         ended(ending)
 
-    def run(self, key: bytes, start: Callable[[], Summary]) -> Summary:
+    def run(self, key: bytes, start: Callable[[], Made]) -> Made:
         """The summary of that key: made here, or by the thread that makes it already, or prepared before."""
         while True:
             with self._lock:
@@ -244,8 +245,8 @@ class Driver:
                 return None
 
     def _prepare(self, effect: Prepare) -> bool:
-        def ended(ending: Summary | Exception) -> None:
-            if isinstance(ending, Summary):
+        def ended(ending: Made | Exception) -> None:
+            if not isinstance(ending, Exception):
                 self.on_notify(effect.ended(ending, ""))
             elif isinstance(ending, CompactionFailed):
                 self.on_notify(effect.ended(None, ending.reason))
@@ -288,16 +289,15 @@ class Driver:
         self._deliver(number, Outcome(reason="fault"))
 
 
-def run_work(work: Callable[[], Work], call: Callable[[Call], Reply]) -> Summary:
-    """Runs a strategy's calls one after the other. Raises what the strategy raises (`CompactionFailed`)."""
+def run_work(work: Callable[[], Work], call: Callable[[Call], Reply]) -> Made:
+    """Runs a compaction's calls one after the other. Raises what the strategy raises (`CompactionFailed`)."""
     steps = work()
     try:
         request = next(steps)
         while True:
             request = steps.send(call(request))
     except StopIteration as end:
-        if not isinstance(end.value, Summary):
-            raise CompactionFailed("no_summary") from None
-        return end.value
+        made: Made = end.value
+        return made
     finally:
         steps.close()

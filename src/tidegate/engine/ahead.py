@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from math import ceil
 
-from tidegate.compactors.strategy import Summary
 from tidegate.engine.compaction import Plan, compaction_of, plan
-from tidegate.engine.effects import Effect, Notify, Prepare
+from tidegate.engine.effects import Effect, Made, Notify, Prepare
 from tidegate.engine.prepared import Prepared
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View, may_cut
@@ -49,13 +48,23 @@ def prepare(sizing: Sizing, view: View, conversation: bytes, tokens: int) -> Gen
     if chosen is None:
         return
     link = sizing.history.chain.link(chosen.cut.at)
-    prepared = Prepared(chosen.cut, chosen.room, chosen.window, link, view.chain, request.target.endpoint)
+    prepared = Prepared(
+        chosen.cut,
+        chosen.room,
+        chosen.window,
+        link,
+        view.chain,
+        request.target.endpoint,
+        chosen.strategies,
+        chosen.most,
+    )
     work = compaction_of(sizing, view, chosen)
 
-    def ended(made: Summary | None, reason: str) -> Notify:
+    def ended(made: Made | None, reason: str) -> Notify:
         if made is not None:
             kit.breaker.succeeded(conversation)
-            return Notify("prepared", {"calls": made.calls})
+            failed = ", ".join(f"{it.strategy}: {it.reason}" for it in made.failed)
+            return Notify("prepared", {"calls": made.calls, "strategy": made.strategy, "failed": failed})
         if kept.get(conversation, now=now) is prepared:
             kept.drop(conversation)
         kit.breaker.failed(conversation, now=now)
@@ -82,7 +91,7 @@ def ready(sizing: Sizing, view: View, conversation: bytes) -> Plan | None:
     if known is None or threshold is None:
         return None
     if _stands(sizing, view, known) and _size_after(sizing, view, known) < threshold:
-        return Plan(known.cut, known.room, known.window)
+        return Plan(known.cut, known.room, known.window, known.strategies, known.most)
     kept.wasted(conversation, now=now)
     return None
 

@@ -33,6 +33,8 @@ class Artifact:
     artifact: the newest user turn where the cut fell inside it, system items from the middle of the span."""
     binding: str = ""
     """What an opaque artifact is bound to (provider, endpoint, API, model family); empty for text."""
+    sealed_tokens: int = 0
+    """Tokens of what only its provider can read, as counted when it was made; 0 where that was not told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One compaction of a view: where to cut, what to ask, whether the result is worth having.
+"""One compaction of a view: where to cut, which strategies to try in turn, whether the result is worth having.
 
 Yields the one `Compact` effect and its notices; sends and stores nothing. Called by the exchange and by `ahead`.
 """
@@ -12,20 +12,29 @@ from typing import Literal, TypeAlias
 
 from tidegate.compactors import summary
 from tidegate.compactors.ride import LOOKBACK
-from tidegate.compactors.strategy import CompactionFailed, Reply, Ride, Span, Summary
+from tidegate.compactors.strategy import Call, CompactionFailed, Minted, Reply, Ride, Span, Summary
 from tidegate.compactors.summary import Options
 from tidegate.context.budget import summary_room
 from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
-from tidegate.engine.effects import Compact, Effect, Notify, Work
+from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, Work
 from tidegate.engine.learning import warmth_key
+from tidegate.engine.native import artifact_of, binding_of, minting
+from tidegate.engine.router import SUMMARY, route
 from tidegate.engine.sizing import Sizing
-from tidegate.engine.view import View, applied, barred_cuts, items_to_summarise, replaced
+from tidegate.engine.view import (
+    ON_DEMAND,
+    View,
+    applied,
+    barred_cuts,
+    items_to_summarise,
+    plain,
+    replaced,
+    same_role_cuts,
+)
 from tidegate.overflow.verdict import Refusal, Sent
 
 Why: TypeAlias = Literal["threshold", "overflow"]
-
-STRATEGY = "summary"
 
 MIN_GAIN = 0.1
 """A compaction ahead of the window that would free less than this share of the history is not worth a call."""
@@ -51,10 +60,37 @@ class Plan:
     room: int
     window: int | None
     """Of the model in use, as far as is known or assumed; real tokens."""
+    strategies: tuple[str, ...] = (SUMMARY,)
+    """To be tried in turn."""
+    most: int = 0
+    """What a provider's own compaction may leave of the whole request: half the way down to the aim, at least."""
 
 
-def plan(sizing: Sizing, view: View, aim: int, why: Why) -> Plan | None:
-    """The cut that brings a view down to `aim` real tokens, or as near as whole groups allow; None: nothing to gain."""
+def strategies_of(sizing: Sizing) -> tuple[str, ...]:
+    """Those that can be tried at this request's target, best first."""
+    request, target = sizing.request, sizing.request.target
+    names = target.wanted.names
+    missing = sizing.kit.capabilities.missing(target.endpoint, target.model, names, now=request.now)
+    return route(request.conversation.dialect, target.wanted, target.means, missing).names
+
+
+def plan(sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, ...] | None = None) -> Plan | None:
+    """The cut that brings a view down to `aim` real tokens, or as near as whole groups allow; None: nothing to gain.
+
+    Where the first strategy is one that can't be cut for at all, the others get a place of their own.
+    """
+    names = strategies_of(sizing) if strategies is None else strategies
+    barred = barred_cuts(sizing.history, sizing.request.target)
+    chosen = None
+    if ON_DEMAND in names and sizing.request.target.binds_thinking:
+        chosen = _plan(sizing, view, aim, why, names, barred | same_role_cuts(sizing.history))
+        names = names if chosen else tuple(name for name in names if name != ON_DEMAND)
+    return chosen or _plan(sizing, view, aim, why, names, barred)
+
+
+def _plan(
+    sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, ...], barred: frozenset[int]
+) -> Plan | None:
     history, policy = sizing.history, sizing.kit.policy
     size, limits = sizing.measured(view), sizing.limits()
     aim = int(aim / size.ratio)
@@ -68,85 +104,148 @@ def plan(sizing: Sizing, view: View, aim: int, why: Why) -> Plan | None:
         tail_max=min(half_window, policy.keep_recent_tokens or half_window),
         min_gain=MIN_GAIN_REFUSED if why == "overflow" else int(MIN_GAIN * (size.local - history.overhead)),
         retain_system_max=max(0, aim // 4),
-        barred=barred_cuts(history, sizing.request.target),
+        barred=barred,
     )
     if cut is None:
         return None
     assumed = int(size.tokens * REFUSED_SHARE) if why == "overflow" else None
-    return Plan(cut, room, limits.window or assumed)
+    before = int(size.tokens / size.ratio)
+    most = before - max(1, (before - aim) // 2)
+    return Plan(cut, room, limits.window or assumed, strategies, most)
 
 
 def compact(
-    sizing: Sizing, view: View, aim: int, why: Why, prepared: Plan | None = None
-) -> Generator[Effect, object, tuple[View, int]]:
-    """(a smaller view, summary calls made). Raises `CompactionFailed`, also where there is nothing to gain.
+    sizing: Sizing,
+    view: View,
+    aim: int,
+    why: Why,
+    prepared: Plan | None = None,
+    *,
+    base: View | None = None,
+    strategies: tuple[str, ...] | None = None,
+) -> Generator[Effect, object, tuple[View, Made]]:
+    """(a smaller view, what was made for it). Raises `CompactionFailed`, also where there is nothing to gain.
 
-    What was `prepared` on an earlier turn is used in place of a plan for this one.
+    What was `prepared` on an earlier turn is used in place of a plan for this one. `base` is the view that a summary
+    carries on where an opaque artifact stands in this one; `strategies` are tried in place of all that can be.
     """
-    chosen = prepared or plan(sizing, view, aim, why)
+    names = strategies_of(sizing) if strategies is None else strategies
+    if not names:
+        raise CompactionFailed("no_strategy")
+    chosen = prepared or plan(sizing, view, aim, why, names)
     if chosen is None:
         raise CompactionFailed("nothing_to_compact")
     before = sizing.measured(view).tokens
     yield Notify("compacting", {"why": why, "items": chosen.cut.at, "from": view.covered, "tokens": before})
     try:
-        made = yield compaction_of(sizing, view, chosen, why)
+        made = yield compaction_of(sizing, view, chosen, why, base)
+    except NothingHelped as error:
+        yield from _told(error.failed)
+        raise
     except CompactionFailed as error:
         yield Notify("compaction_failed", {"reason": error.reason})
         raise
-    if not isinstance(made, Summary):
-        raise CompactionFailed("no_summary")
+    assert isinstance(made, Made)
+    yield from _told(made.failed)
     checkpoint = _checkpoint(sizing, chosen.cut.at, made, before)
     # The newest words may be others by now than those that an earlier turn kept beside the summary.
     place = applied if prepared else replaced
     smaller = place(sizing.history, checkpoint, sizing.request.target)
     if smaller is None or smaller.checkpoint is None or smaller.tokens >= view.tokens:
-        yield Notify("compaction_failed", {"reason": "no_smaller"})
+        yield Notify("compaction_failed", {"reason": "no_smaller", "strategy": made.strategy})
         raise CompactionFailed("no_smaller")
     after = sizing.measured(smaller).tokens
     checkpoint = replace(smaller.checkpoint, tokens_after=after)
-    yield Notify("compacted", {"checkpoint": checkpoint.id, "before": before, "after": after, "calls": made.calls})
-    return smaller.with_checkpoint(checkpoint), made.calls
+    yield Notify(
+        "compacted",
+        {
+            "checkpoint": checkpoint.id,
+            "strategy": made.strategy,
+            "before": before,
+            "after": after,
+            "calls": made.calls,
+            "input_tokens": made.result.input_tokens,
+            "output_tokens": made.result.output_tokens,
+        },
+    )
+    return smaller.with_checkpoint(checkpoint), made
 
 
-def compaction_of(sizing: Sizing, view: View, chosen: Plan, why: Why = "threshold") -> Compact:
-    """The effect that makes a plan's summary. Its key is the same for every history that begins with these items."""
+def _told(failed: tuple[Failure, ...]) -> Generator[Effect, object, None]:
+    for failure in failed:
+        yield Notify("compaction_failed", {"reason": failure.reason, "strategy": failure.strategy})
+
+
+def compaction_of(
+    sizing: Sizing, view: View, chosen: Plan, why: Why = "threshold", base: View | None = None
+) -> Compact:
+    """The effect that carries out a plan. Its key is the same for every history that begins with these items."""
     request, target, kit, history = sizing.request, sizing.request.target, sizing.kit, sizing.history
     at, retained = chosen.cut.at, chosen.cut.retained
-    model = target.summary_model or target.model
-    ratio = sizing.measured(view).ratio
-    options = kit.options(target, request.conversation.dialect)
     key = kit.hasher.mix(
-        STRATEGY.encode(),
+        "\0".join(chosen.strategies).encode(),
+        binding_of(target, request.conversation.dialect).encode(),
         request.tenant,
         view.chain,
         history.chain.links[at],
+        history.head,
         target.endpoint.encode(),
-        model.encode(),
+        target.model.encode(),
+        target.summary_model.encode(),
         *(number.to_bytes(8, "big") for number in (chosen.room, chosen.window or 0, *retained)),
     )
+
+    def one(name: str) -> Generator[Call, Reply, Summary | Minted]:
+        # Read here: where the work is a joined flight's, or is done in a thread, the request needs no time for it.
+        if name == SUMMARY:
+            return (yield from _summary(sizing, view, chosen, why, base))
+        return (yield from minting(name, sizing, view, at, retained, window=chosen.window, most=chosen.most))
+
+    def work() -> Work:
+        failed: list[Failure] = []
+        for name in chosen.strategies:
+            try:
+                return Made((yield from one(name)), name, tuple(failed))
+            except CompactionFailed as error:
+                failure = error
+            except Exception:  # whatever a strategy has not foreseen in what it was answered
+                failure = CompactionFailed("strategy_fault")
+            failed.append(Failure(name, failure.reason, failure.missing))
+            if failure.missing:
+                kit.capabilities.lacks(target.endpoint, target.model, name, now=request.now)
+        raise NothingHelped(tuple(failed))
+
+    return Compact(key, chosen.strategies[0], work)
+
+
+def _summary(sizing: Sizing, view: View, chosen: Plan, why: Why, base: View | None) -> Generator[Call, Reply, Summary]:
+    """A summary of the items before the cut. What only a provider can read is no part of it: where such an artifact
+    stands in the view, the items themselves are summed up, from the end of the `base`'s own summary on."""
+    request, target, kit, history = sizing.request, sizing.request.target, sizing.kit, sizing.history
+    at, retained = chosen.cut.at, chosen.cut.retained
+    sealed = view.checkpoint is not None and view.checkpoint.artifact.kind == "opaque"
+    start = (base or plain(history)) if sealed else view
+    options = kit.options(target, request.conversation.dialect)
+    sums = history.past.sums
 
     def overflows(reply: Reply) -> bool:
         refusal = Refusal(reply.status, reply.body, reply.headers)
         return kit.classify(target.provider, refusal, Sent()).action == "compact"
 
-    def work() -> Work:
-        # Read here: where the work is a joined flight's, or is done in a thread, the request needs no time for it.
-        span = Span(
-            conversation=request.conversation,
-            values=items_to_summarise(history, view, at, retained),
-            retained=retained,
-            previous=view.checkpoint.artifact.text if view.checkpoint else "",
-            model=model,
-            window=target.summary_window if target.summary_model else chosen.window,
-            room=chosen.room,
-            size=view.artifact_tokens + history.past.sums[at] - history.past.sums[view.covered],
-            ratio=ratio,
-            max_calls=kit.summary_max_calls,
-            ride=_ride(sizing, view, at, options) if why == "threshold" else None,
-        )
-        return (yield from summary.work(span, options, overflows))
-
-    return Compact(key, STRATEGY, work)
+    span = Span(
+        conversation=request.conversation,
+        values=items_to_summarise(history, start, at, retained),
+        retained=retained,
+        previous=start.checkpoint.artifact.text if start.checkpoint else "",
+        model=target.summary_model or target.model,
+        window=target.summary_window if target.summary_model else chosen.window,
+        room=chosen.room,
+        size=start.artifact_tokens + sums[at] - sums[start.covered],
+        ratio=sizing.measured(view).ratio,
+        max_calls=kit.summary_max_calls,
+        ride=_ride(sizing, view, at, options) if why == "threshold" and start is view else None,
+    )
+    return (yield from summary.work(span, options, overflows))
 
 
 def _ride(sizing: Sizing, view: View, at: int, options: Options) -> Ride | None:
@@ -198,20 +297,25 @@ def _known_length(sizing: Sizing, view: View, at: int, options: Options) -> int:
     return max((length for length in ends if length > view.covered), default=0)
 
 
-def _checkpoint(sizing: Sizing, at: int, made: Summary, before: int) -> Checkpoint:
+def _checkpoint(sizing: Sizing, at: int, made: Made, before: int) -> Checkpoint:
     request, target, history = sizing.request, sizing.request.target, sizing.history
+    result, dialect = made.result, request.conversation.dialect
+    if isinstance(result, Minted):
+        artifact = artifact_of(result, target, dialect)
+    else:
+        artifact = Artifact("text", text=result.text, retained=result.retained)
     return Checkpoint(
         tenant=request.tenant,
         bucket=history.chain.bucket,
         length=at,
         chain=history.chain.links[at],
         head=history.head,
-        dialect=request.conversation.dialect,
-        artifact=Artifact("text", text=made.text, retained=made.retained),
+        dialect=dialect,
+        artifact=artifact,
         provider=target.provider,
         endpoint=target.endpoint,
         model=target.model,
-        strategy=STRATEGY,
+        strategy=made.strategy,
         tokens_before=before,
         tokens_after=0,
     )

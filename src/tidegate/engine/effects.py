@@ -6,16 +6,51 @@ A driver may throw the named error into the exchange instead of a result. Nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from tidegate.compactors.strategy import Call, Reply, Summary
+from tidegate.compactors.strategy import Call, CompactionFailed, Minted, Reply, Summary
 from tidegate.engine.checkpoint import Checkpoint, Report
 from tidegate.wire.conversation import FinishReason, JsonValue, Usage
 from tidegate.wire.discreet import Discreet
 
-Work: TypeAlias = Generator[Call, Reply, Summary]
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A strategy that gave nothing of use; the next one was tried."""
+
+    strategy: str
+    reason: str
+    missing: bool = False
+    """The endpoint does not have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a compaction gave, by the first of its strategies that did."""
+
+    result: Summary | Minted
+    strategy: str
+    failed: tuple[Failure, ...] = ()
+    """Those tried before it."""
+
+    @property
+    def calls(self) -> int:
+        """Made for the result, those of failed strategies left out."""
+        return self.result.calls
+
+
+class NothingHelped(CompactionFailed):
+    """No strategy of a compaction gave anything of use. `reason` is the last one's."""
+
+    def __init__(self, failed: tuple[Failure, ...]) -> None:
+        super().__init__(failed[-1].reason if failed else "no_strategy")
+        self.failed = failed
+
+
+Work: TypeAlias = Generator[Call, Reply, Made]
 
 
 class Find(Discreet, frozen=True):
@@ -36,16 +71,18 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class Compact(Discreet, frozen=True):
-    """Run a strategy's calls, once for all requests that wait for the same `key`. Result: `Summary`.
+    """Run the calls of one strategy after the other, until one of them gives something; once for all requests that wait
+    for the same `key`. Result: `Made`.
 
-    Error: `CompactionFailed`. `work()` makes a fresh generator that yields `Call`s, is sent `Reply`s and returns the
-    summary; a driver that joins a running flight never calls it.
+    Error: `CompactionFailed`. `work()` makes a fresh generator that yields `Call`s, is sent `Reply`s and returns what
+    was made; a driver that joins a running flight never calls it.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"work"})
 
     key: bytes
     strategy: str
+    """The first of them."""
     work: Callable[[], Work]
 
 
@@ -53,8 +90,8 @@ class Prepare(Discreet, frozen=True):
     """Run a strategy's calls in the background, so that a later turn's `Compact` of the same `key` finds them made.
 
     Result: whether that has begun; False where as many run already as may, or nothing runs in the background. The
-    driver tells `ended` what came of it, a summary or a short reason for none, and passes its notice on. Cancelled
-    work is not told.
+    driver tells `ended` what came of it, what was made or a short reason why nothing was, and passes its notice on.
+    Cancelled work is not told.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"work", "ended"})
@@ -62,7 +99,7 @@ class Prepare(Discreet, frozen=True):
     key: bytes
     strategy: str
     work: Callable[[], Work]
-    ended: Callable[[Summary | None, str], Notify]
+    ended: Callable[[Made | None, str], Notify]
 
 
 class Send(Discreet, frozen=True):
@@ -110,6 +147,9 @@ class Outcome(msgspec.Struct, frozen=True):
     tokens_after: int | None = None
     compactions: int = 0
     summary_calls: int = 0
+    compaction_input_tokens: int = 0
+    """Billed for compactions of this request, as far as their answers said so; in no other number here."""
+    compaction_output_tokens: int = 0
 
 
 class Deliver(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.budget import harder
 from tidegate.engine.ahead import near, prepare, ready
 from tidegate.engine.artifacts import TRANSIENT, opaque, stale_part, without
-from tidegate.engine.checkpoint import Found, StoreError
-from tidegate.engine.compaction import Plan, Why, compact
+from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
+from tidegate.engine.compaction import Plan, Why, compact, strategies_of
 from tidegate.engine.effects import (
     Action,
     Deliver,
@@ -28,8 +28,10 @@ from tidegate.engine.effects import (
     UpstreamError,
 )
 from tidegate.engine.learning import keep, learn
+from tidegate.engine.native import readable
 from tidegate.engine.output import accepted, of_the_window, with_less_output
 from tidegate.engine.request import Kit, Request
+from tidegate.engine.router import SUMMARY
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import History, View, applied, plain, read_history
 from tidegate.overflow.verdict import Kind, Refusal, Sent, Verdict
@@ -40,8 +42,9 @@ Life: TypeAlias = Generator[Effect, object, None]
 DEEP = 10
 """Of a size that was refused twice by an unknown window: the share that the last try aims for."""
 
-NO_FAULT = frozenset({"nothing_to_compact", "no_smaller"})
+NO_FAULT = frozenset({"nothing_to_compact", "no_smaller", "no_strategy"})
 """Failed compactions that say nothing of the summarizer."""
+
 
 ALLOWED_SHARE = 0.9
 """Of a rate allowance: what a request that was above all of it is made to fit, in estimated tokens."""
@@ -122,6 +125,12 @@ class _Story:
         self.failed = False
         """A compaction was tried in vain."""
         self.summary_calls = 0
+        self.billed = [0, 0]
+        """Input and output tokens of compactions."""
+        self.found: tuple[Checkpoint, ...] = ()
+        """What the store has for this history, longest first."""
+        self.disowned = False
+        """An artifact of Tidegate's own was refused by the provider that made it: only text is trusted from here on."""
         self.action: Action = "relayed"
         self.reason = ""
         self.output: int | None = None
@@ -153,19 +162,30 @@ class _Story:
 
     def _replay(self) -> Generator[Effect, object, View]:
         """The view that the longest applicable checkpoint gives, or the history as it is."""
-        history, chain, found = self.history, self.history.chain, Found()
+        chain, found = self.history.chain, Found()
         try:
             result = yield Find(self.request.tenant, chain.bucket, chain.prefixes())
             found = result if isinstance(result, Found) else found
         except StoreError as error:
             yield Notify("fault", {"where": "store", "error": str(error)})
         self.sizing = self.sizing.told(found.reports)
-        for checkpoint in found.checkpoints:
-            text = checkpoint.artifact.kind == "text"
-            view = applied(history, checkpoint, self.request.target) if text else None
+        self.found = found.checkpoints
+        view = self._replayed() if self.found else self.whole
+        if view.checkpoint is not None:
+            self.action = "replayed"
+            yield Notify("replayed", {"checkpoint": view.checkpoint.id, "items": view.covered})
+        return view
+
+    def _replayed(self, *, text_only: bool = False) -> View:
+        """The view of the longest checkpoint that this target can read; the whole history where there is none."""
+        target, refused, now = self.request.target, self.kit.unreadable, self.request.now
+        for checkpoint in self.found:
+            if text_only and checkpoint.artifact.kind != "text":
+                continue
+            if not readable(checkpoint, self.history, target, refused, now=now):
+                continue
+            view = applied(self.history, checkpoint, target)
             if view is not None and view.tokens < self.whole.tokens:
-                self.action = "replayed"
-                yield Notify("replayed", {"checkpoint": checkpoint.id, "items": checkpoint.length})
                 return view
         return self.whole
 
@@ -235,8 +255,10 @@ class _Story:
             return None
         self.compactions += 1
         kit, conversation, now = self.kit, self._conversation, self.request.now
+        only = tuple(name for name in strategies_of(self.sizing) if name == SUMMARY) if self.disowned else None
+        base = self._replayed(text_only=True) if _is_sealed(view) else None
         try:
-            smaller, calls = yield from compact(self.sizing, view, aim, why, prepared)
+            smaller, made = yield from compact(self.sizing, view, aim, why, prepared, base=base, strategies=only)
         except CompactionFailed as error:
             self.reason, self.failed = error.reason, True
             if error.reason in NO_FAULT:
@@ -248,7 +270,9 @@ class _Story:
         kit.breaker.succeeded(conversation)
         if prepared:
             kit.preparations.used(conversation)
-        self.summary_calls += calls
+        self.summary_calls += made.calls
+        self.billed[0] += made.result.input_tokens
+        self.billed[1] += made.result.output_tokens
         self.reason = "artifact_dropped" if self.stale else "prepared" if prepared else ""
         return smaller
 
@@ -282,6 +306,12 @@ class _Story:
                 yield Notify("dropped", {"artifacts": self.stale.kind if self.stale else ""})
                 dropped = head
                 continue
+            # `unsupported`: Anthropic's words where it does not know the block (it names no header).
+            unread = verdict.action == "drop_artifact" or verdict.kind == "unsupported"
+            if unread and not self.disowned and _is_sealed(view):
+                view = yield from self._anew(view)
+                dropped = head
+                continue
             if verdict.action == "compact" or of_the_window(verdict):
                 smaller = yield from self._recover(view, verdict)
             elif verdict.admission and self.kit.shrink_on_admission:
@@ -293,7 +323,7 @@ class _Story:
                 and (refused.first is head or refused.first is dropped)
             ):
                 # The rewritten history may be what was refused: the client's own bytes get their chance.
-                yield from self._send_original(refused)
+                yield from self._send_original(refused, view)
                 return
             else:
                 break
@@ -315,15 +345,37 @@ class _Story:
     def _leave_out(self, view: View, head: Head, verdict: Verdict) -> bool:
         """Whether the same view is worth sending without what the provider can't read any more. Once a request.
 
-        Not where it is Tidegate's own artifact that may be stale: such a checkpoint counts as absent.
+        Never without Tidegate's own artifact alone: the items that it stands for take its place.
         """
-        own = view.checkpoint is not None and view.checkpoint.artifact.kind == "opaque"
-        if self.stale is not None or own:
-            return False
-        self.stale = stale_part(view.body, head, verdict, self.request)
         if self.stale is not None:
-            self.action, self.reason = "recovered", "artifact_dropped"
-        return self.stale is not None
+            return False
+        stale = stale_part(view.body, head, verdict, self.request)
+        if stale is None or (stale.kind == "compaction" and _is_sealed(view)):
+            return False
+        self.stale, self.action, self.reason = stale, "recovered", "artifact_dropped"
+        return True
+
+    def _anew(self, view: View) -> Generator[Effect, object, View]:
+        """What to send in place of a view whose artifact was refused by the provider that made it: what an older
+        summary leaves, or the items themselves, summed up where they are too many. Once a request."""
+        self._disown(view)
+        yield Notify("dropped", {"artifacts": "checkpoint"})
+        self.stale, self.action = None, "recovered"
+        fresh = self._replayed(text_only=True)
+        target = self.sizing.limits().target
+        if target and not self.sizing.not_due(fresh):
+            fresh = (yield from self._compact(fresh, target, "threshold")) or fresh
+        self.reason = "artifact_unreadable"
+        return fresh
+
+    def _disown(self, view: View) -> None:
+        """From now on that artifact counts as absent. Where it was minted a moment ago, its strategy is of no use."""
+        checkpoint, target, now = view.checkpoint, self.request.target, self.request.now
+        assert checkpoint is not None
+        self.disowned = True
+        self.kit.unreadable.add(checkpoint.tenant, checkpoint.chain, checkpoint.artifact.binding, now=now)
+        if self.compactions:
+            self.kit.capabilities.lacks(target.endpoint, target.model, checkpoint.strategy, now=now)
 
     def _ask_for_less(self, view: View, verdict: Verdict) -> bool:
         """Whether the same view is worth sending with a lower output limit: the prompt fits, the output asked for does
@@ -354,7 +406,7 @@ class _Story:
             yield Notify("learned", {"window": limit})
         return verdict
 
-    def _send_original(self, refused: _Refused) -> Life:
+    def _send_original(self, refused: _Refused, rewritten: View) -> Life:
         view, self.stale = self.whole, None
         try:
             head = yield from self._try(view)
@@ -364,9 +416,14 @@ class _Story:
             return
         if head.refusal is None:
             self.action, self.reason = "relayed", "rewritten_history_refused"
+            if _is_sealed(rewritten):
+                self._disown(rewritten)
             yield from self._deliver_answer(view, head)
             return
         verdict = yield from self._judge(head, view)
+        if verdict.kind == "overflow" and _is_sealed(rewritten):
+            # Nothing says whether it was the artifact; were it kept, every turn from now on might end here.
+            self._disown(rewritten)
         # An overflow of the whole history says nothing new; the refusal of the short one names the client's mistake.
         chosen = refused.first if verdict.kind == "overflow" else head
         yield Deliver(chosen.number, Outcome(reason=refused.verdict.kind))
@@ -387,6 +444,8 @@ class _Story:
             tokens_after=before if view is self.whole else self.sizing.measured(view).tokens,
             compactions=self.compactions,
             summary_calls=self.summary_calls,
+            compaction_input_tokens=self.billed[0],
+            compaction_output_tokens=self.billed[1],
         )
         finish = yield Deliver(head.number, outcome)
         if isinstance(finish, Finish) and finish.complete:
@@ -407,8 +466,14 @@ class _Story:
             tokens_before=self.sizing.measured(self.whole).tokens,
             compactions=self.compactions,
             summary_calls=self.summary_calls,
+            compaction_input_tokens=self.billed[0],
+            compaction_output_tokens=self.billed[1],
         )
         yield Deliver(refused.last.number if transient else refused.first.number, outcome)
+
+
+def _is_sealed(view: View) -> bool:
+    return view.checkpoint is not None and view.checkpoint.artifact.kind == "opaque"
 
 
 def _name(view: View) -> str:

@@ -23,6 +23,10 @@ class Prepared:
     onto: bytes
     """Chain of the checkpoint that it carries forward, empty for none."""
     endpoint: str
+    strategies: tuple[str, ...] = ("summary",)
+    """To be tried in turn."""
+    most: int = 0
+    """Estimated tokens that a provider's own compaction may leave."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from tidegate.compactors.summary import mark
-from tidegate.context.estimate import text_tokens
+from tidegate.context.estimate import item_tokens, text_tokens
 from tidegate.context.fingerprint import Chain, Hasher
 from tidegate.context.ledger import Entry, Ledger
 from tidegate.context.past import Past
@@ -27,6 +27,9 @@ from tidegate.wire.jsontext import dumps, loads
 
 ITEM_OVERHEAD = 4
 """Tokens every message costs beside its words."""
+
+ON_DEMAND = "anthropic"
+"""The strategy whose block must be announced in every request that carries it."""
 
 DROP_BLOCK_BETA = "thinking-binding-controls-2026-08-01"
 
@@ -118,13 +121,14 @@ def applied(history: History, checkpoint: Checkpoint, target: Target) -> View | 
     its beginning: nothing would be left after it, or the cut would split something here.
 
     The newest words of the user stay verbatim. Where newer ones have gone since the checkpoint was made (a rewind), the
-    newest now may lie inside the span: they are retained although the checkpoint does not say so.
+    newest now may lie inside the span: they are retained although the checkpoint does not say so. Beside an opaque
+    artifact stands what did when it was minted: its provider keeps the user's words in it, or hands them back.
     """
     past, k, retained = history.past, checkpoint.length, checkpoint.artifact.retained
     if (retained and max(retained) >= k) or not may_cut(history, k, checkpoint.chain, target):
         return None
     words = past.words_before(k)
-    if words and not {*words} <= {*retained}:
+    if words and checkpoint.artifact.kind == "text" and not {*words} <= {*retained}:
         artifact = replace(checkpoint.artifact, retained=tuple(sorted({*retained, *words})))
         checkpoint = replace(checkpoint, artifact=artifact)
     return replaced(history, checkpoint, target)
@@ -189,7 +193,8 @@ def replaced(history: History, checkpoint: Checkpoint, target: Target) -> View:
     conversation, covered, past = history.conversation, checkpoint.length, history.past
     fate = _fate_of_thinking(history, checkpoint.artifact, covered, target)
     made = _made(history, checkpoint.artifact, covered, target, leave_out=fate == "leave_out")
-    add_headers = {}
+    add_headers: dict[str, str] = {}
+    betas = [target.means.on_demand] if checkpoint.strategy == ON_DEMAND and target.means.on_demand else []
     if fate == "leave_out":
         rest = range(covered + made.taken, len(past))
         tail = [raw for p in rest if (raw := _without_thinking(history, p)) is not None]
@@ -199,8 +204,10 @@ def replaced(history: History, checkpoint: Checkpoint, target: Target) -> View:
         fields = {}
         if fate == "api_drops":
             fields["thinking"] = _drop_mismatched(conversation)
-            add_headers["anthropic-beta"] = DROP_BLOCK_BETA
+            betas.append(DROP_BLOCK_BETA)
         body = conversation.replace(made.items, keep_from=keep_from, fields=fields)
+    if betas:
+        add_headers["anthropic-beta"] = ",".join(betas)
     kept = past.sums[-1] - past.sums[covered]
     return View(body, covered, checkpoint, history.overhead + made.tokens + kept, made.tokens, add_headers)
 
@@ -246,8 +253,16 @@ def _control(history: History, artifact: Artifact, covered: int) -> bytes:
 def artifact_size(history: History, artifact: Artifact) -> int:
     """Estimated tokens of an artifact and the items retained with it."""
     words = text_tokens(mark(artifact.text)) + ITEM_OVERHEAD if artifact.text else 0
-    opaque = sum(len(raw) // 4 + ITEM_OVERHEAD for raw in artifact.items)
-    return words + opaque + sum(history.entries[p].tokens for p in artifact.retained)
+    requests, left = REQUESTS[history.conversation.dialect], artifact.sealed_tokens
+    minted = 0
+    for raw in artifact.items:
+        value = loads(raw)
+        assert isinstance(value, dict)
+        if left and requests.facts(value).opaque:
+            minted, left = minted + left + ITEM_OVERHEAD, 0
+        else:
+            minted += item_tokens(requests.NAME, requests.parts(value))
+    return words + minted + sum(history.entries[p].tokens for p in artifact.retained)
 
 
 def _artifact_items(
@@ -269,7 +284,8 @@ def _artifact_items(
     others = artifact.retained[words:]
     after = [raw for p in others if (raw := keep(history, p)) is not None]
     if artifact.kind == "opaque":
-        return [*systems, *artifact.items, *after], 0
+        # First of all: Anthropic refuses its block elsewhere, and xAI reads nothing before its item.
+        return [*artifact.items, *systems, *after], 0
     text = mark(artifact.text)
     if history.conversation.dialect == "messages" and systems:
         # The API of Messages wants a user message first.
@@ -342,6 +358,36 @@ def _drop_mismatched(conversation: Conversation) -> bytes:
     binding = asked.get("block_binding")
     merged = {**(binding if isinstance(binding, dict) else {}), "prefix_mismatch_behavior": "drop_block"}
     return dumps({**asked, "block_binding": merged})
+
+
+def forwarded(history: History, view: View, target: Target, at: int) -> tuple[bytes, ...]:
+    """Raw JSON of what is forwarded of the first `at` items: what stands for the covered ones, then the others."""
+    checkpoint = view.checkpoint
+    if checkpoint is None:
+        return tuple(history.raw(p) for p in range(at))
+    covered = view.covered
+    leave_out = _fate_of_thinking(history, checkpoint.artifact, covered, target) == "leave_out"
+    made = _made(history, checkpoint.artifact, covered, target, leave_out=leave_out)
+    keep = _without_thinking if leave_out else _as_it_came
+    rest = [raw for p in range(covered + made.taken, at) if (raw := keep(history, p)) is not None]
+    return (*made.items, *rest)
+
+
+def asking(history: History, view: View, target: Target) -> Conversation:
+    """The client's request for a call that is shown what the view forwards: thinking that does not fit its past is to
+    be dropped there too."""
+    conversation, checkpoint = history.conversation, view.checkpoint
+    if checkpoint is None or _fate_of_thinking(history, checkpoint.artifact, view.covered, target) != "api_drops":
+        return conversation
+    body = conversation.replace_fields({"thinking": _drop_mismatched(conversation)})
+    return REQUESTS[conversation.dialect].read(body)
+
+
+def same_role_cuts(history: History) -> frozenset[int]:
+    """Positions before which Anthropic's own block must not end: the first message kept has to have another role than
+    the last one before it, and not `system`, for thinking after it to stay valid (its page on keeping recent turns)."""
+    roles = ["user" if item.role == "tool" else item.role for item in history.facts]
+    return frozenset(i for i in range(1, len(roles)) if roles[i] in ("system", roles[i - 1]))
 
 
 def items_to_summarise(history: History, view: View, cut_at: int, retained: Sequence[int]) -> tuple[JsonObject, ...]:

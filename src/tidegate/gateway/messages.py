@@ -73,6 +73,11 @@ def outcome_headers(request_id: str, outcome: Outcome) -> Headers:
         headers.append((b"x-tidegate-tokens-before", b"%d" % outcome.tokens_before))
     if outcome.tokens_after is not None:
         headers.append((b"x-tidegate-tokens-after", b"%d" % outcome.tokens_after))
+    if outcome.compaction_input_tokens or outcome.compaction_output_tokens:
+        headers += [
+            (b"x-tidegate-compaction-input-tokens", b"%d" % outcome.compaction_input_tokens),
+            (b"x-tidegate-compaction-output-tokens", b"%d" % outcome.compaction_output_tokens),
+        ]
     return headers
 
 

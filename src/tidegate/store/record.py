@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -18,7 +18,18 @@ REPORTS_PER_BUCKET: Final = 16
 LONGEST_OF_A_KIND: Final = 2
 """Matching checkpoints given back with the same binding and head: the longest, and a spare."""
 
-_Packed: TypeAlias = tuple[ArtifactKind, bytes, tuple[bytes, ...], tuple[int, ...], str]
+
+class _Packed(msgspec.Struct, array_like=True, frozen=True):
+    """An artifact as it is written: a list, at whose end more may come."""
+
+    kind: ArtifactKind
+    text: bytes
+    items: tuple[bytes, ...]
+    retained: tuple[int, ...]
+    binding: str
+    sealed_tokens: int = 0
+
+
 _unpacked: Final = msgspec.msgpack.Decoder(_Packed)
 
 Row = TypeVar("Row")
@@ -41,13 +52,15 @@ def is_same_view(one: Report, other: Report) -> bool:
 def pack(artifact: Artifact) -> bytes:
     """The artifact as bytes. Half a surrogate pair, which a cut text may end with, survives."""
     text = artifact.text.encode("utf-8", "surrogatepass")
-    return msgspec.msgpack.encode((artifact.kind, text, artifact.items, artifact.retained, artifact.binding))
+    packed = _Packed(artifact.kind, text, artifact.items, artifact.retained, artifact.binding, artifact.sealed_tokens)
+    return msgspec.msgpack.encode(packed)
 
 
 def unpack(raw: bytes) -> Artifact:
     """What `pack` wrote. Raises `ValueError` for anything else."""
-    kind, text, items, retained, binding = _unpacked.decode(raw)
-    return Artifact(kind, text.decode("utf-8", "surrogatepass"), items, retained, binding)
+    packed = _unpacked.decode(raw)
+    text = packed.text.decode("utf-8", "surrogatepass")
+    return Artifact(packed.kind, text, packed.items, packed.retained, packed.binding, packed.sealed_tokens)
 
 
 def place_of(row: Sequence[object]) -> bytes:

@@ -1,0 +1,148 @@
+"""The providers' own compactions, as the engine uses them: what is shown to them, whether it fits, what it is bound to.
+
+Knows views, sizes and targets; the calls themselves are the strategies' (`compactors`). Called by `compaction` and the
+exchange.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from math import ceil
+from typing import Final, TypeAlias
+
+from tidegate.compactors import anthropic, openai, xai
+from tidegate.compactors.fit import fitted
+from tidegate.compactors.native import Options
+from tidegate.compactors.strategy import Call, CompactionFailed, Minted, Passage, Reply
+from tidegate.engine.capabilities import Unreadable
+from tidegate.engine.checkpoint import Artifact, Checkpoint
+from tidegate.engine.request import Target
+from tidegate.engine.sizing import Sizing
+from tidegate.engine.view import History, View, artifact_size, asking, forwarded
+from tidegate.overflow.verdict import Refusal, Sent
+from tidegate.wire.conversation import DialectName
+
+Minting: TypeAlias = Generator[Call, Reply, Minted]
+
+STRATEGIES: Final[Mapping[str, Callable[[Passage, Options], Minting]]] = {
+    "openai": openai.compact,
+    "openai-trigger": openai.trigger,
+    "xai": xai.compact,
+    "anthropic": anthropic.compact,
+}
+
+SPARE_SHARE: Final = 16
+"""Of a window, the part that is left free for the provider's own prompt and its summary."""
+
+SPARE: Final = 256
+"""Tokens that are left free beside it."""
+
+_DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest|default)$")
+
+
+def binding_of(target: Target, dialect: DialectName) -> str:
+    """What a sealed artifact of this target is bound to: it goes nowhere else. The credential is in the tenant, under
+    which it is kept. Whether another model of the same maker could read it is not established, so none is shown it."""
+    return f"{target.provider} {target.endpoint} {dialect} {_DATED.sub('', target.model.lower())}"
+
+
+def readable(checkpoint: Checkpoint, history: History, target: Target, refused: Unreadable, *, now: float) -> bool:
+    """Whether a target can read a checkpoint's artifact, as far as is known: text always, sealed items only where they
+    were made, beside the same instructions and tools, and not where they have been refused."""
+    artifact = checkpoint.artifact
+    if artifact.kind == "text":
+        return True
+    return (
+        artifact.binding == binding_of(target, history.conversation.dialect)
+        and checkpoint.head == history.head
+        and not refused.holds(checkpoint.tenant, checkpoint.chain, artifact.binding, now=now)
+    )
+
+
+def minting(
+    name: str, sizing: Sizing, view: View, at: int, retained: tuple[int, ...], *, window: int | None, most: int
+) -> Minting:
+    """The calls by which a provider compacts the first `at` items of a view. `most`: estimated tokens that may be left
+    of the whole request.
+
+    Raises `CompactionFailed`: for the strategy's own reasons, where the call would not fit the window, and where what
+    it gave is too large to be of use.
+    """
+    request, history, target = sizing.request, sizing.history, sizing.request.target
+    steps = STRATEGIES[name](_passage(sizing, view, at, retained, window), _options(sizing))
+    minted = yield from _announced(steps, view.add_headers)
+    if any(not 0 <= p < at for p in minted.retained) or not minted.items:
+        raise CompactionFailed("compact_unreadable")
+    left = history.overhead + artifact_size(history, artifact_of(minted, target, request.conversation.dialect))
+    if left + history.past.sums[-1] - history.past.sums[at] > most:
+        raise CompactionFailed("compact_not_smaller")
+    return minted
+
+
+def artifact_of(minted: Minted, target: Target, dialect: DialectName) -> Artifact:
+    """What was minted, bound to where that was."""
+    # Anthropic's block is sealed but not hidden: its words can be counted.
+    sealed = 0 if dialect == "messages" else minted.output_tokens
+    return Artifact(
+        "opaque",
+        items=minted.items,
+        retained=minted.retained,
+        binding=binding_of(target, dialect),
+        sealed_tokens=sealed,
+    )
+
+
+def _passage(sizing: Sizing, view: View, at: int, retained: tuple[int, ...], window: int | None) -> Passage:
+    history, target = sizing.history, sizing.request.target
+    sums, ratio = history.past.sums, sizing.measured(view).ratio
+    items = forwarded(history, view, target, at)
+    size = ceil((history.overhead + view.artifact_tokens + sums[at] - sums[view.covered]) * ratio)
+    if window is not None and size > (limit := window - window // SPARE_SHARE - SPARE):
+        # No provider's compaction takes more than its window.
+        smaller = fitted(history.conversation.dialect, items, int(limit / ratio) - history.overhead)
+        if smaller is None:
+            raise CompactionFailed("compact_no_room")
+        items, size = smaller, limit
+    return Passage(asking(history, view, target), items, retained, target.model, window, size)
+
+
+def _options(sizing: Sizing) -> Options:
+    target, kit = sizing.request.target, sizing.kit
+
+    def overflows(reply: Reply) -> bool:
+        refusal = Refusal(reply.status, reply.body, reply.headers, in_stream=reply.status == 200)
+        return kit.classify(target.provider, refusal, Sent()).action == "compact"
+
+    means = target.means
+    return Options(
+        timeout=means.timeout,
+        betas=(means.on_demand,) if means.on_demand else (),
+        max_output=target.max_output,
+        binds_thinking=target.binds_thinking,
+        overflows=overflows,
+    )
+
+
+def _announced(steps: Minting, added: Mapping[str, str]) -> Minting:
+    """The same calls, with the headers that the view's own artifact needs."""
+    reply: Reply | None = None
+    try:
+        while True:
+            call = next(steps) if reply is None else steps.send(reply)
+            reply = yield _with(call, added) if added else call
+    except StopIteration as end:
+        minted: Minted = end.value
+        return minted
+    finally:
+        steps.close()
+
+
+def _with(call: Call, added: Mapping[str, str]) -> Call:
+    headers = dict(call.add_headers)
+    for name, value in added.items():
+        known = headers.get(name)
+        parts = [*(known.split(",") if known else ()), *value.split(",")]
+        headers[name] = ",".join(dict.fromkeys(parts))
+    return replace(call, add_headers=headers)
