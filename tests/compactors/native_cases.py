@@ -14,6 +14,9 @@ from tidegate.simulator import Simulator
 from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import DialectName
 
+_CLIENT = httpx.Client(trust_env=False)
+"""One for all: making one costs more than a call."""
+
 KEY = {"authorization": "Bearer sk-a", "anthropic-version": "2023-06-01"}
 
 
@@ -79,7 +82,7 @@ class Provider:
     def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
         url = f"{self.simulator.url}{self.prefix}{path}"
         sent = {"content-type": "application/json", **self.headers, **(headers or {})}
-        return httpx.post(url, content=body, headers=sent, timeout=self.timeout)
+        return _CLIENT.post(url, content=body, headers=sent, timeout=self.timeout)
 
     def answer(self, call: Call) -> Reply:
         self.calls.append(call)

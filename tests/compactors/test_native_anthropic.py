@@ -372,3 +372,29 @@ def test_once_more_without_thinking_that_is_bound_elsewhere(provider):
     minted = provider.run(anthropic.compact(passage(*items, thinking={"type": "adaptive"}), OPTIONS))
     assert minted.calls == 2
     assert "FACT-07" in known(provider, minted, user("What do you know?"))
+
+
+ROOM = "input length and `max_tokens` exceed context limit: 195000 + 16000 > 200000, decrease input length"
+MOST = "max_tokens: 16000 > 8192, which is the maximum allowed number of output tokens for M"
+
+
+@pytest.mark.parametrize(("message", "limit"), [(ROOM, 5000), (MOST, 8192)])
+def test_once_more_with_the_room_that_there_is(message, limit):
+    calls = []
+
+    def answer(call):
+        calls.append(json.loads(call.body))
+        return (
+            worded(message) if len(calls) == 1 else Reply(200, raw({"content": [BLOCK], "stop_reason": "compaction"}))
+        )
+
+    minted = drive(anthropic.compact(passage(), OPTIONS), answer)
+    assert (minted.calls, calls[1]) == (2, {**calls[0], "max_tokens": limit})
+
+
+@pytest.mark.parametrize("message", [ROOM.replace("195000", "199900"), MOST.replace("8192", "900"), "max_tokens: no"])
+def test_not_where_that_is_too_little(message):
+    calls = []
+    with pytest.raises(CompactionFailed):
+        drive(anthropic.compact(passage(), OPTIONS), lambda call: calls.append(call) or worded(message))
+    assert len(calls) == 1

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from native_cases import (
@@ -21,6 +22,7 @@ from native_cases import (
 )
 
 from tidegate.compactors import openai
+from tidegate.compactors.fit import fitted
 from tidegate.compactors.native import Options
 from tidegate.compactors.strategy import CompactionFailed, Reply
 from tidegate.simulator import ResponsesCompaction, SimulatorSettings, Step, serve
@@ -378,3 +380,34 @@ class TestOnceMore:
         options = Options(overflows=lambda reply: b"gross" in reply.body)
         with pytest.raises(CompactionFailed, match="compact_overflow"):
             drive(openai.compact(passage_of("responses", SPOKEN), options), lambda _call: Reply(400, b"zu gross"))
+
+    @pytest.mark.parametrize("strategy", [openai.compact, openai.trigger])
+    def test_without_ids_that_no_such_item_has_here(self, provider, strategy):
+        """As of a history that another server's models had a part in."""
+        call = asked("a") | {"id": "custom"}
+        items = [user("FACT-01 is the port."), call, result("a"), {**assistant("Right."), "id": "chatcmpl-1"}]
+        minted = provider.run(strategy(passage_of("responses", items), OPTIONS))
+        assert minted.calls == 2
+        assert b'"id"' in provider.calls[0].body
+        assert b'"id"' not in provider.calls[1].body
+
+    def test_an_id_that_can_not_go_is_left_to_the_next_strategy(self, provider):
+        items = [user("Go."), {"type": "reasoning", "id": "custom", "summary": []}, assistant("Right.")]
+        with pytest.raises(CompactionFailed, match="compact_http_400"):
+            provider.run(openai.compact(passage_of("responses", items), OPTIONS))
+        assert len(provider.calls) == 1
+
+
+class TestFitted:
+    """None of these compactions rescues a window that is too small; what is fitted to it first passes."""
+
+    @pytest.mark.parametrize("strategy", [openai.compact, openai.trigger])
+    def test_a_window_that_is_too_small(self, provider, strategy):
+        provider.simulator.configure(window=2000)
+        passage = passage_of("responses", [user("FACT-01."), asked("a"), result("a", "x y " * 3000), *SPOKEN[3:]])
+        with pytest.raises(CompactionFailed, match="compact_overflow"):
+            provider.run(strategy(passage, OPTIONS))
+        items = fitted("responses", passage.items, 1500)
+        minted = provider.run(strategy(replace(passage, items=items), OPTIONS))
+        assert "FACT-01" in known(provider, minted)
+        assert provider.violations() == []

@@ -68,7 +68,7 @@ def compact(passage: Passage, options: Options) -> Generator[Call, Reply, Minted
         drop_headers=DROP_HEADERS,
         timeout=options.timeout,
     )
-    remedies = (without_stale_thinking("messages"),)
+    remedies = (_smaller_limit, without_stale_thinking("messages"))
     body, calls = yield from ask(call, options, error_in=_error_in, lacks=_lacks, remedies=remedies)
     message = read_object(body)
     if message is None:
@@ -131,6 +131,25 @@ def _limit(passage: Passage, options: Options) -> int:
     if passage.window is not None and passage.size:
         bounds.append(passage.window - passage.size)
     return max(LEAST + budget, min(bounds))
+
+
+_TOO_MUCH_OUTPUT: Final = (
+    re.compile(r"exceed context limit: (?P<input>\d+) \+ \d+ > (?P<whole>\d+)"),
+    re.compile(r"max_tokens: \d+ > (?P<whole>\d+), which is the maximum"),
+)
+
+
+def _smaller_limit(body: bytes, trouble: Trouble) -> bytes | None:
+    """With the output limit that a refusal leaves: of the window, or of the model's own."""
+    told = next((found for rule in _TOO_MUCH_OUTPUT if (found := rule.search(trouble.message))), None)
+    if told is None:
+        return None
+    left = int(told["whole"]) - int(told.groupdict().get("input") or 0)
+    conversation = messages.read(body)
+    least = LEAST + count(_value(conversation, "thinking"), "budget_tokens")
+    if not least <= left < (conversation.output_limit or 0):
+        return None
+    return conversation.replace_fields({"max_tokens": dumps(left)})
 
 
 def _value(conversation: Conversation, key: str) -> JsonObject:

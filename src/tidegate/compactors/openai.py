@@ -74,7 +74,7 @@ def compact(passage: Passage, options: Options) -> Generator[Call, Reply, Minted
         drop_headers=DROP_HEADERS,
         timeout=options.timeout,
     )
-    remedies = (_only_needed_fields, native.without_stale_thinking("responses"))
+    remedies = (_only_needed_fields, _without_strange_ids, native.without_stale_thinking("responses"))
     body, calls = yield from native.ask(call, options, error_in=minted.error_in, lacks=_lacks_field, remedies=remedies)
     output = minted.output_of(body)
     minted.the_artifact(output)
@@ -98,7 +98,7 @@ def trigger(passage: Passage, options: Options) -> Generator[Call, Reply, Minted
         drop_headers=DROP_HEADERS,
         timeout=options.timeout,
     )
-    remedies = (native.without_stale_thinking("responses"),)
+    remedies = (_without_strange_ids, native.without_stale_thinking("responses"))
     body, calls = yield from native.ask(
         call, options, error_in=_error_in_stream, lacks=_lacks_trigger, remedies=remedies
     )
@@ -124,6 +124,27 @@ def _body(passage: Passage, items: Sequence[bytes], fields: Mapping[str, bytes])
 
 def _says(raw: bytes) -> bool:
     return raw not in (b"", b"null")
+
+
+_PREFIXES: Final = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
+
+
+def _without_strange_ids(body: bytes, trouble: Trouble) -> bytes | None:
+    """Without the ids that no item of that type has here: other servers, whose histories these are, took them."""
+    if "].id'" not in trouble.message:
+        return None
+    conversation = responses.read(body)
+    items = [conversation.item_raw(n) for n in range(conversation.lead, len(conversation.items))]
+    kept = [_without_strange_id(raw) for raw in items]
+    return conversation.replace_items(kept, keep_from=len(conversation.items)) if kept != items else None
+
+
+def _without_strange_id(raw: bytes) -> bytes:
+    item = minted.given(raw).value
+    prefix = _PREFIXES.get(responses.facts(item).kind, "")
+    if not prefix or not text_at(item, "id") or text_at(item, "id").startswith(prefix):
+        return raw
+    return dumps({key: value for key, value in item.items() if key != "id"})
 
 
 # -- the compact path ------------------------------------------------------------------------------------------------
