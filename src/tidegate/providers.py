@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -16,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args
 
+import msgspec
 from pydantic import ValidationError
 
 from tidegate.overflow import raised, verdict
@@ -161,7 +161,7 @@ def classify(
     found = _whose(known, provider, read, model)
     if found and model and (sent is None or sent.window is None):
         facts = found.model(model)
-        sent = replace(sent or Sent(), window=facts.input_limit or facts.window)
+        sent = msgspec.structs.replace(sent or Sent(), window=facts.input_limit or facts.window)
     judged = judge(answer, known.rules(found.name if found else None), sent=sent)
     if read and read.no_answer and judged.evidence.source == "classify":
         return Verdict("server", "none", certain=True, evidence=Evidence("no-answer", "classify"))
