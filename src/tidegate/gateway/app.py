@@ -30,8 +30,8 @@ from tidegate.gateway.targets import NoProvider, Targets
 from tidegate.providers import Catalogue
 from tidegate.store import SqliteStore
 from tidegate.store.behind import Behind
+from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge
-from tidegate.upstream.pool import Pool
 from tidegate.wire.jsontext import dumps
 
 access = logging.getLogger("tidegate.access")
@@ -50,7 +50,7 @@ class App:
         catalogue: Catalogue,
         kit: Kit,
         store: Store,
-        pool: Pool,
+        pool: Client,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.settings, self.catalogue, self.kit, self.store, self.pool = settings, catalogue, kit, store, pool

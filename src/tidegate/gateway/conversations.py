@@ -30,8 +30,8 @@ from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Choice, NoProvider, Targets
 from tidegate.gateway.upstream import ClientUpstream
 from tidegate.gateway.windows import Asking
+from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
-from tidegate.upstream.pool import Pool
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
 from tidegate.wire.discreet import Discreet
 from tidegate.wire.own_compaction import own_compaction
@@ -71,7 +71,7 @@ class Conversations:
         settings: Settings,
         kit: Kit,
         store: Store,
-        pool: Pool,
+        pool: Client,
         targets: Targets,
         environ: Mapping[str, str],
     ) -> None:

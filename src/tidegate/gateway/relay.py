@@ -15,8 +15,8 @@ from tidegate.gateway.credentials import with_key
 from tidegate.gateway.messages import forwarded, spoken
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Targets
+from tidegate.upstream.client import Answer, Client
 from tidegate.upstream.http import Request
-from tidegate.upstream.pool import Pool, Response
 
 SMALL = 1 << 20
 """Bytes of a body that is read whole first: such a request may go out again where a kept connection proves stale."""
@@ -33,7 +33,7 @@ async def relay(
     reason: str,
     *,
     targets: Targets,
-    pool: Pool,
+    pool: Client,
     environ: Mapping[str, str],
 ) -> None:
     """Relays one request, for the named reason. Raises `NoProvider`, `UpstreamError` and `ClientGone`."""
@@ -55,7 +55,7 @@ async def relay(
     await while_connected(exchange(), receive, lambda: client.ended, read)
 
 
-async def pass_on(response: Response, client: AsgiClient) -> None:
+async def pass_on(response: Answer, client: AsgiClient) -> None:
     """Gives a client an upstream's answer as it comes. Raises `UpstreamError` where it is cut."""
     try:
         await client.answer_head(response.status, response.headers)

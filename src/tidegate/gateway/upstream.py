@@ -14,9 +14,9 @@ from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_atte
 from tidegate.compactors.strategy import Call, Reply
 from tidegate.engine.effects import UpstreamError
 from tidegate.gateway.messages import unbound
+from tidegate.upstream.client import Answer, Client, ListenedAnswer
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers, Request
-from tidegate.upstream.pool import Pool, Response
 from tidegate.upstream.url import join
 from tidegate.wire.discreet import Discreet
 
@@ -39,7 +39,7 @@ class ClientUpstream(Discreet, frozen=True):
 
     hidden: ClassVar[frozenset[str]] = frozenset({"url", "query", "headers", "original", "lines", "on_status"})
 
-    pool: Pool
+    pool: Client
     method: str
     url: str
     root: str
@@ -53,7 +53,7 @@ class ClientUpstream(Discreet, frozen=True):
     lines: bytes | None = None
     """`headers` as they are written, where that is known."""
 
-    async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Response:
+    async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Answer:
         """See `tidegate.drive.aio.Upstream`."""
         response = await self.pool.send(self._request(body, add_headers))
         self.on_status(response.status)
@@ -61,7 +61,7 @@ class ClientUpstream(Discreet, frozen=True):
 
     def send_now(
         self, body: bytes | None, add_headers: Mapping[str, str], listener: Callable[[bool], None]
-    ) -> Response | None:
+    ) -> ListenedAnswer | None:
         """See `tidegate.drive.direct.Edge`."""
         return self.pool.send_now(self._request(body, add_headers), listener)
 
@@ -125,6 +125,6 @@ def with_added(headers: Headers, added: Mapping[str, str]) -> Headers:
         result = [(n, v) for n, v in result if n != key]
         if key in MERGED and old:
             present = [part.strip() for part in old.split(b",")]
-            new = old if new in present else old + b"," + new
+            new = b",".join([old, *(part for part in new.split(b",") if part not in present)])
         result.append((key, new))
     return result

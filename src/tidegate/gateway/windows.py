@@ -20,9 +20,9 @@ from tidegate.gateway.messages import unbound
 from tidegate.gateway.targets import Targets
 from tidegate.provider_file import Provider, Question
 from tidegate.providers import ModelFacts, litellm_facts, told_of, windows_from
+from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers, Request, Timeouts
-from tidegate.upstream.pool import Pool
 
 log = logging.getLogger("tidegate.steps")
 
@@ -47,9 +47,9 @@ class Asking:
     """What was asked of whom, and what is to be asked when. Everything runs on the event loop's thread."""
 
     def __init__(
-        self, targets: Targets, pool: Pool, *, enabled: bool = True, clock: Callable[[], float] = time.monotonic
+        self, targets: Targets, pool: Client, *, enabled: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`pool` is used as long as nothing else is (`Pool.beside`); not `enabled`, only litellm's table is read."""
+        """`pool` is used as long as nothing else is (`Client.beside`); not `enabled`, only litellm's table is read."""
         self._targets = targets
         self._pool = pool
         self._enabled = enabled

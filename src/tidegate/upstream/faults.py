@@ -73,6 +73,15 @@ def connect_timed_out(peer: str, seconds: float) -> UpstreamError:
     )
 
 
+def all_in_use(name: str, connections: int, seconds: float) -> UpstreamError:
+    """No connection came free in time."""
+    return UpstreamError(
+        f"All {connections} connections to {name} were in use for {seconds:g} seconds. "
+        "Raise the limit of connections per host, or send fewer requests at once.",
+        status=504,
+    )
+
+
 def tunnel_refused(proxy: str, host: str, status: int) -> UpstreamError:
     """A proxy did not answer CONNECT with 2xx."""
     hint = "the proxy's user name and password" if status == 407 else "the proxy's rules, or NO_PROXY"

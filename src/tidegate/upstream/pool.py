@@ -279,11 +279,7 @@ class Pool:
                 elif not handed.closed:
                     self._freed(handed)
             if isinstance(error, TimeoutError):
-                raise UpstreamError(
-                    f"All {self._max_per_host} connections to {route.address.name} were in use for {seconds:g} "
-                    "seconds. Raise the limit of connections per host, or send fewer requests at once.",
-                    status=504,
-                ) from None
+                raise faults.all_in_use(route.address.name, self._max_per_host, seconds) from None
             raise
 
     # --- what connections report
