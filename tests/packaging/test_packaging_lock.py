@@ -9,7 +9,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-WANTED = [Requirement(text) for text in PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]]
+DEV = [Requirement(text) for text in PROJECT["dependency-groups"]["dev"]]
+EXTRAS = [Requirement(text) for texts in PROJECT["project"]["optional-dependencies"].values() for text in texts]
+WANTED = [*(Requirement(text) for text in PROJECT["project"]["dependencies"]), *DEV]
 LINES = [
     line
     for line in (ROOT / "requirements-dev.lock").read_text().splitlines()
@@ -25,6 +27,11 @@ def test_every_dependency_is_pinned_within_its_range(wanted: Requirement) -> Non
         (version,) = pin.specifier
         assert version.operator == "=="
         assert wanted.specifier.contains(version.version, prereleases=True)
+
+
+@pytest.mark.parametrize("extra", EXTRAS, ids=lambda extra: extra.name)
+def test_development_has_what_each_extra_brings_in_the_same_range(extra: Requirement) -> None:
+    assert [wanted.specifier for wanted in DEV if wanted.name == extra.name] == [extra.specifier]
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -7,24 +7,25 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+from clients import Make, Tried
 from faulty_server import CHUNKED, OK, Peer, Server, answers, once, settled
 
 from tidegate.engine.effects import UpstreamError
-from tidegate.upstream import Pool, Request, Timeouts
+from tidegate.upstream import Request, Response, Timeouts
+from tidegate.upstream.client import Answer
 from tidegate.upstream.http import HEAD_LIMIT
-from tidegate.upstream.response import Response
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 
 
 @pytest.fixture
-async def pool() -> AsyncIterator[Pool]:
-    pool = Pool(timeouts=Timeouts(connect=2, head=2, read=2))
+async def pool(make: Make) -> AsyncIterator[Tried]:
+    pool = make(timeouts=Timeouts(connect=2, head=2, read=2))
     yield pool
     await pool.close()
 
 
-async def read(response: Response) -> bytes:
+async def read(response: Answer) -> bytes:
     got = b""
     while piece := await response.read():
         got += piece
@@ -53,7 +54,7 @@ async def read(response: Response) -> bytes:
 )
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "byte by byte"])
 async def test_an_answer_ends_where_it_says_and_the_connection_lives_on(
-    pool: Pool, answer: bytes, body: bytes, split: bool
+    pool: Tried, answer: bytes, body: bytes, split: bool
 ) -> None:
     async def script(peer: Peer) -> None:
         while await peer.request() is not None:
@@ -71,7 +72,7 @@ async def test_an_answer_ends_where_it_says_and_the_connection_lives_on(
 
 
 @pytest.mark.parametrize("headers", [b"Content-Length: 1000\r\n", b"Transfer-Encoding: chunked\r\n", b""])
-async def test_the_answer_to_head_has_no_body(pool: Pool, headers: bytes) -> None:
+async def test_the_answer_to_head_has_no_body(pool: Tried, headers: bytes) -> None:
     async with Server(answers(b"HTTP/1.1 200 OK\r\n%b\r\n" % headers, OK)) as server:
         response = await pool.send(Request("HEAD", server.url()))
         assert await response.read() == b""
@@ -79,20 +80,20 @@ async def test_the_answer_to_head_has_no_body(pool: Pool, headers: bytes) -> Non
         assert server.connections == 1
 
 
-async def test_a_body_sent_in_answer_to_head_is_not_taken_for_the_next_answer(pool: Pool) -> None:
+async def test_a_body_sent_in_answer_to_head_is_not_taken_for_the_next_answer(pool: Tried) -> None:
     async with Server(answers(OK)) as server:
         assert await read(await pool.send(Request("HEAD", server.url()))) == b""
         assert await read(await pool.send(Request("GET", server.url()))) == b"ok"
         assert server.connections == 2
 
 
-async def test_a_body_without_a_length_ends_with_the_connection(pool: Pool) -> None:
+async def test_a_body_without_a_length_ends_with_the_connection(pool: Tried) -> None:
     async with Server(once(b"HTTP/1.1 200 OK\r\n\r\nall of it")) as server:
         assert await read(await pool.send(Request("GET", server.url()))) == b"all of it"
     assert pool.open_now == 0
 
 
-async def test_a_reset_is_no_end_of_a_body_without_a_length(pool: Pool) -> None:
+async def test_a_reset_is_no_end_of_a_body_without_a_length(pool: Tried) -> None:
     async with Server(once(b"HTTP/1.1 200 OK\r\n\r\nhalf", reset=True)) as server:
         response = await pool.send(Request("GET", server.url()))
         assert await response.read() == b"half"
@@ -105,7 +106,7 @@ async def test_a_reset_is_no_end_of_a_body_without_a_length(pool: Pool) -> None:
     "answer",
     [LENGTH % 10 + b"hello", CHUNKED + b"5\r\nhello\r\n", CHUNKED + b"9\r\nhello", CHUNKED + b"5\r\nhello\r\n0\r\n"],
 )
-async def test_a_cut_body_is_delivered_and_then_an_error(pool: Pool, answer: bytes, reset: bool) -> None:
+async def test_a_cut_body_is_delivered_and_then_an_error(pool: Tried, answer: bytes, reset: bool) -> None:
     async with Server(once(answer, reset=reset)) as server:
         response = await pool.send(Request("GET", server.url()))
         assert await response.read() == b"hello"
@@ -139,7 +140,7 @@ async def test_a_cut_body_is_delivered_and_then_an_error(pool: Pool, answer: byt
         b"\x15\x03\x01\x00\x02\x02\x50",
     ],
 )
-async def test_an_answer_that_can_be_read_two_ways_is_an_error(pool: Pool, answer: bytes) -> None:
+async def test_an_answer_that_can_be_read_two_ways_is_an_error(pool: Tried, answer: bytes) -> None:
     async with Server(answers(answer)) as server:
         with pytest.raises(UpstreamError, match=f"127.0.0.1:{server.port} ") as caught:
             await pool.send(Request("GET", server.url()))
@@ -148,7 +149,7 @@ async def test_an_answer_that_can_be_read_two_ways_is_an_error(pool: Pool, answe
     assert pool.open_now == 0
 
 
-async def test_a_broken_chunk_is_an_error_after_what_came_before(pool: Pool) -> None:
+async def test_a_broken_chunk_is_an_error_after_what_came_before(pool: Tried) -> None:
     async with Server(answers(CHUNKED + b"2\r\nok\r\nzz\r\n")) as server:
         response = await pool.send(Request("GET", server.url()))
         assert await response.read() == b"ok"
@@ -170,14 +171,14 @@ BIG = b"x" * HEAD_LIMIT
     ],
     ids=["one", "many", "endless", "reason", "interim"],
 )
-async def test_headers_are_limited(pool: Pool, answer: bytes) -> None:
+async def test_headers_are_limited(pool: Tried, answer: bytes) -> None:
     async with Server(answers(answer)) as server:
         with pytest.raises(UpstreamError, match="bytes of headers"):
             await pool.send(Request("GET", server.url()))
 
 
 @pytest.mark.parametrize("end", [b"0\r\nBig: ", b"2;", b"0\r\n" + b"A: b\r\n" * 20_000], ids=["trailer", "ext", "many"])
-async def test_trailers_and_chunk_extensions_are_limited(pool: Pool, end: bytes) -> None:
+async def test_trailers_and_chunk_extensions_are_limited(pool: Tried, end: bytes) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(CHUNKED + b"2\r\nok\r\n", end, *[b"x" * 10_000] * 20, pause=0.005)
@@ -189,7 +190,7 @@ async def test_trailers_and_chunk_extensions_are_limited(pool: Pool, end: bytes)
             await read(response)
 
 
-async def test_headers_under_the_limit_pass(pool: Pool) -> None:
+async def test_headers_under_the_limit_pass(pool: Tried) -> None:
     answer = b"HTTP/1.1 200 OK\r\nBig: " + b"x" * 60_000 + b"\r\nContent-Length: 2\r\n\r\nok"
     async with Server(answers(answer)) as server:
         assert len(dict((await pool.send(Request("GET", server.url()))).headers)[b"Big"]) == 60_000
@@ -199,21 +200,21 @@ async def test_headers_under_the_limit_pass(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("answer", [LENGTH % 11 + b"hello world", CHUNKED + b"b\r\nhello world\r\n0\r\n\r\n"])
-async def test_read_all_has_a_limit(pool: Pool, answer: bytes) -> None:
+async def test_read_all_has_a_limit(pool: Tried, answer: bytes) -> None:
     async with Server(answers(answer)) as server:
         assert await (await pool.send(Request("GET", server.url()))).read_all(11) == b"hello world"
         with pytest.raises(UpstreamError, match="longer than 10 bytes"):
             await (await pool.send(Request("GET", server.url()))).read_all(10)
 
 
-async def test_read_all_does_not_read_what_is_announced_too_long(pool: Pool) -> None:
+async def test_read_all_does_not_read_what_is_announced_too_long(pool: Tried) -> None:
     async with Server(answers(LENGTH % 10**12)) as server:
         with pytest.raises(UpstreamError, match="longer than"):
             await (await pool.send(Request("GET", server.url()))).read_all(10**6)
         await settled(lambda: server.open == 0)
 
 
-async def test_a_megabyte_of_events_in_odd_splits(pool: Pool) -> None:
+async def test_a_megabyte_of_events_in_odd_splits(pool: Tried) -> None:
     dice = random.Random(7)
     events = b"".join(b'data: {"n":%d,"t":"%b"}\n\n' % (n, b"x" * dice.randrange(200)) for n in range(10_000))
     framed = bytearray()
@@ -241,23 +242,26 @@ async def test_a_megabyte_of_events_in_odd_splits(pool: Pool) -> None:
         assert server.connections == 1
 
 
-async def test_pieces_arrive_when_they_are_sent(pool: Pool) -> None:
+async def test_pieces_arrive_when_they_are_sent(pool: Tried) -> None:
+    asked = asyncio.Event()
+
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(CHUNKED)
-        while await peer.reader.read(1):
+        for _ in range(5):
+            await asked.wait()
+            asked.clear()
             await peer.send(b"3\r\nabc\r\n")
+        await peer.gone()
 
     async with Server(script) as server:
         response = await pool.send(Request("GET", server.url()))
-        connection = response._connection
-        assert connection is not None
         for _ in range(5):
-            connection.write(b"!")  # the next piece comes only when this one was asked for
+            asked.set()  # the next piece comes only when this one was asked for
             assert await response.read() == b"abc"
 
 
-async def test_a_slow_reader_holds_the_upstream_back(pool: Pool) -> None:
+async def test_a_slow_reader_holds_the_upstream_back(pool: Tried) -> None:
     total = 64 * 1024 * 1024
     sent = 0
 
@@ -278,7 +282,8 @@ async def test_a_slow_reader_holds_the_upstream_back(pool: Pool) -> None:
             previous = sent
             await asyncio.sleep(0.1)
         assert sent < total / 2, "only what the kernel's buffers hold"
-        assert response._size <= 512 * 1024
+        if isinstance(response, Response):
+            assert response._size <= 512 * 1024
         got = biggest = 0
         while piece := await response.read():
             got += len(piece)
@@ -288,7 +293,7 @@ async def test_a_slow_reader_holds_the_upstream_back(pool: Pool) -> None:
         assert pool.open_now == 1
 
 
-async def test_a_cut_behind_a_full_buffer_is_still_seen(pool: Pool) -> None:
+async def test_a_cut_behind_a_full_buffer_is_still_seen(pool: Tried) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(LENGTH % 2_000_000, b"x" * 1_000_000)
@@ -315,7 +320,7 @@ async def stream(*pieces: bytes, log: list[int] | None = None) -> AsyncIterator[
         yield piece
 
 
-async def test_a_streamed_body_is_chunked_or_has_its_length(pool: Pool) -> None:
+async def test_a_streamed_body_is_chunked_or_has_its_length(pool: Tried) -> None:
     async with Server(answers(OK)) as server:
         await pool.send(Request("POST", server.url(), [], stream(b"ab", b"", b"cde")))
         await pool.send(Request("POST", server.url(), [], stream(b"ab", b"", b"cde"), 5))
@@ -327,7 +332,7 @@ async def test_a_streamed_body_is_chunked_or_has_its_length(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize(("length", "fault"), [(4, "longer than"), (6, "ended before")])
-async def test_a_streamed_body_must_keep_its_word(pool: Pool, length: int, fault: str) -> None:
+async def test_a_streamed_body_must_keep_its_word(pool: Tried, length: int, fault: str) -> None:
     async with Server(answers(OK)) as server:
         with pytest.raises(UpstreamError, match=fault):
             await pool.send(Request("POST", server.url(), [], stream(b"abcde"), length))
@@ -335,7 +340,7 @@ async def test_a_streamed_body_must_keep_its_word(pool: Pool, length: int, fault
         assert server.requests == []
 
 
-async def test_a_client_that_breaks_off_its_body_breaks_off_the_request(pool: Pool) -> None:
+async def test_a_client_that_breaks_off_its_body_breaks_off_the_request(pool: Tried) -> None:
     async def body() -> AsyncIterator[bytes]:
         yield b"half"
         raise RuntimeError("client gone")
@@ -348,7 +353,7 @@ async def test_a_client_that_breaks_off_its_body_breaks_off_the_request(pool: Po
     assert pool.open_now == 0
 
 
-async def test_an_upstream_slow_to_take_holds_the_body_back(pool: Pool) -> None:
+async def test_an_upstream_slow_to_take_holds_the_body_back(pool: Tried) -> None:
     log: list[int] = []
     go = asyncio.Event()
 
@@ -368,7 +373,7 @@ async def test_an_upstream_slow_to_take_holds_the_body_back(pool: Pool) -> None:
         assert len(server.requests[0].body) == 512 * 65_536
 
 
-async def test_an_upstream_that_takes_nothing_is_a_504(pool: Pool) -> None:
+async def test_an_upstream_that_takes_nothing_is_a_504(pool: Tried) -> None:
     async def script(peer: Peer) -> None:
         await asyncio.sleep(5)
 
@@ -381,7 +386,7 @@ async def test_an_upstream_that_takes_nothing_is_a_504(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_refusal_before_the_whole_body_was_sent_is_delivered(pool: Pool, streamed: bool) -> None:
+async def test_a_refusal_before_the_whole_body_was_sent_is_delivered(pool: Tried, streamed: bool) -> None:
     async def script(peer: Peer) -> None:
         await peer.head()
         await peer.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
@@ -392,10 +397,10 @@ async def test_a_refusal_before_the_whole_body_was_sent_is_delivered(pool: Pool,
         response = await pool.send(Request("POST", server.url(), [], body))
         assert response.status == 413
         assert await response.read_all(10) == b"big"
-        assert pool.open_now == 0
+        await settled(lambda: pool.open_now == 0)
 
 
-async def test_a_refusal_ends_the_reading_of_the_clients_body(pool: Pool) -> None:
+async def test_a_refusal_ends_the_reading_of_the_clients_body(pool: Tried) -> None:
     log: list[int] = []
 
     async def script(peer: Peer) -> None:
@@ -419,7 +424,7 @@ async def test_a_refusal_ends_the_reading_of_the_clients_body(pool: Pool) -> Non
     assert pool.open_now == 0
 
 
-async def test_an_answer_to_half_a_request_ends_the_connection(pool: Pool) -> None:
+async def test_an_answer_to_half_a_request_ends_the_connection(pool: Tried) -> None:
     """Were it kept, the rest of the body would be read as the next request."""
     answered = asyncio.Event()
 
@@ -454,7 +459,7 @@ async def cancel_when(task: asyncio.Task[object], ready: object) -> None:
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200", CHUNKED, CHUNKED + b"3\r\nabc\r\n"])
-async def test_cancellation_closes_the_connection(pool: Pool, first: bytes) -> None:
+async def test_cancellation_closes_the_connection(pool: Tried, first: bytes) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(first)
@@ -469,7 +474,7 @@ async def test_cancellation_closes_the_connection(pool: Pool, first: bytes) -> N
         await settled(lambda: server.open == 0)
 
 
-async def test_cancellation_while_the_body_is_sent_closes_the_connection(pool: Pool) -> None:
+async def test_cancellation_while_the_body_is_sent_closes_the_connection(pool: Tried) -> None:
     async def script(peer: Peer) -> None:
         await peer.head()
         await asyncio.sleep(0.3)
@@ -483,14 +488,14 @@ async def test_cancellation_while_the_body_is_sent_closes_the_connection(pool: P
         await settled(lambda: server.open == 0)
 
 
-async def test_cancellation_at_any_moment_leaves_a_pool_that_works() -> None:
+async def test_cancellation_at_any_moment_leaves_a_pool_that_works(make: Make) -> None:
     """Cancel after every possible number of steps: what stays in the pool must never carry a foreign answer."""
 
     async def script(peer: Peer) -> None:
         while (got := await peer.request()) is not None:
             await peer.send(CHUNKED, b"%x\r\n%b\r\n" % (len(got.body), got.body), b"0\r\n\r\n")
 
-    pool = Pool(timeouts=Timeouts(connect=2, head=2, read=2), max_per_host=2)
+    pool = make(timeouts=Timeouts(connect=2, head=2, read=2), max_per_host=2)
 
     async def ask(text: bytes) -> bytes:
         return await (await pool.send(Request("POST", server.url(), [], text))).read_all(100)
@@ -510,7 +515,7 @@ async def test_cancellation_at_any_moment_leaves_a_pool_that_works() -> None:
         await settled(lambda: server.open == 0)
 
 
-async def test_closing_an_unfinished_answer_cancels_the_upstream(pool: Pool) -> None:
+async def test_closing_an_unfinished_answer_cancels_the_upstream(pool: Tried) -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
         await peer.send(CHUNKED, b"3\r\nabc\r\n")
@@ -526,10 +531,10 @@ async def test_closing_an_unfinished_answer_cancels_the_upstream(pool: Pool) -> 
     assert pool.open_now == 0
 
 
-async def test_closing_a_finished_answer_keeps_the_connection(pool: Pool) -> None:
+async def test_closing_a_finished_answer_keeps_the_connection(pool: Tried) -> None:
     async with Server(answers(OK)) as server:
         response = await pool.send(Request("GET", server.url()))
-        await settled(lambda: response._complete)
+        await asyncio.sleep(0.05)  # its end comes
         await response.close()
         assert await response.read() == b""
         assert pool.counters.open_now == 1

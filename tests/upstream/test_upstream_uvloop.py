@@ -9,8 +9,9 @@ import test_upstream_connect as connecting
 import test_upstream_pool as pooling
 import test_upstream_response as responding
 from authority import Authority
+from clients import Make, Tried
 
-from tidegate.upstream import Pool, Timeouts
+from tidegate.upstream import Timeouts
 
 uvloop = pytest.importorskip("uvloop")
 
@@ -31,11 +32,12 @@ PLAIN = [
     pooling.test_no_such_host,
     pooling.test_closing_the_pool_closes_everything,
 ]
-"""Take a pool."""
+"""Take a client."""
 
 ALONE = [
     responding.test_cancellation_at_any_moment_leaves_a_pool_that_works,
 ]
+"""Take what makes a client."""
 
 TLS = [
     connecting.test_https_goes_through_a_tunnel_and_the_tunnel_is_kept,
@@ -44,36 +46,38 @@ TLS = [
     connecting.test_cancelling_a_handshake_leaks_nothing,
     connecting.test_an_unknown_authority_is_refused,
 ]
-"""Take an authority."""
+"""Take what makes a client, and an authority."""
 
 
-async def with_pool(case: Callable[[Pool], Coroutine[None, None, None]], pool: Pool) -> None:
+async def with_pool(case: Callable[[Tried], Coroutine[None, None, None]], pool: Tried) -> None:
     await case(pool)
     await pool.close()
 
 
 @pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.__name__)
-def test_plain(case: Callable[[Pool], Coroutine[None, None, None]]) -> None:
-    uvloop.run(with_pool(case, Pool(timeouts=Timeouts(connect=2, head=2, read=2))))
+def test_plain(make: Make, case: Callable[[Tried], Coroutine[None, None, None]]) -> None:
+    uvloop.run(with_pool(case, make(timeouts=Timeouts(connect=2, head=2, read=2))))
 
 
 @pytest.mark.parametrize("case", ALONE, ids=lambda case: case.__name__)
-def test_alone(case: Callable[[], Coroutine[None, None, None]]) -> None:
-    uvloop.run(case())
+def test_alone(make: Make, case: Callable[[Make], Coroutine[None, None, None]]) -> None:
+    uvloop.run(case(make))
 
 
 @pytest.mark.parametrize("case", TLS, ids=lambda case: case.__name__)
 def test_tls(
-    case: Callable[[Authority], Coroutine[None, None, None]], tmp_path_factory: pytest.TempPathFactory
+    make: Make,
+    case: Callable[[Make, Authority], Coroutine[None, None, None]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    uvloop.run(case(Authority(tmp_path_factory.mktemp("ca"))))
+    uvloop.run(case(make, Authority(tmp_path_factory.mktemp("ca"))))
 
 
 @pytest.mark.parametrize("length", [b"Content-Length: 8000000\r\n", b""], ids=["length", "until close"])
-def test_a_slow_reader_over_tls(length: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_slow_reader_over_tls(make: Make, length: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     authority = Authority(tmp_path_factory.mktemp("ca"))
 
-    async def case(pool: Pool) -> None:
+    async def case(pool: Tried) -> None:
         await connecting.test_a_slow_reader_over_tls_gets_everything(pool, authority, length)
 
-    uvloop.run(with_pool(case, Pool(timeouts=Timeouts(connect=2, head=2, read=2), ca_file=authority.file)))
+    uvloop.run(with_pool(case, make(timeouts=Timeouts(connect=2, head=2, read=2), ca_file=authority.file)))

@@ -153,6 +153,9 @@ class UpstreamSettings(Section):
     read_timeout: Seconds = Field(default=600, description="Seconds to wait for the next byte of an answer.")
     max_connections: Count = Field(default=1000, description="Open connections to one host.")
     ca_file: FilePath | None = Field(default=None, description="Certificates to trust besides the system's (PEM).")
+    http: Literal["own", "aiohttp"] = Field(
+        default="own", description="What speaks HTTP with providers: Tidegate's own client, or aiohttp."
+    )
     ask_windows: bool = Field(
         default=True,
         description="Ask servers for the windows of models that nothing here states, with the caller's credential.",

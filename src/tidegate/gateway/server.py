@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate.compactors.summary import Options, default_options
 from tidegate.config import Settings
@@ -38,10 +39,14 @@ from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
 from tidegate.providers import Catalogue, ProviderError
 from tidegate.store import Keys, SqliteStore, default_key_file, default_path, load_or_create, open_store
+from tidegate.upstream.client import Client
 from tidegate.upstream.http import Timeouts
 from tidegate.upstream.pool import Pool
 from tidegate.upstream.proxy import from_environ
 from tidegate.wire.conversation import DialectName
+
+if TYPE_CHECKING:
+    from tidegate.upstream.library import AiohttpPool
 
 log = logging.getLogger("tidegate")
 
@@ -217,14 +222,28 @@ def _store(settings: Settings, keys: Keys) -> Store:
     )
 
 
-def _pool(settings: Settings, environ: Mapping[str, str]) -> Pool:
+def _pool(settings: Settings, environ: Mapping[str, str]) -> Client:
     upstream = settings.upstream
-    return Pool(
+    return _client(settings)(
         timeouts=Timeouts(upstream.connect_timeout, upstream.read_timeout, upstream.read_timeout),
         max_per_host=upstream.max_connections,
         ca_file=str(upstream.ca_file) if upstream.ca_file else None,
         proxies=from_environ(environ),
     )
+
+
+def _client(settings: Settings) -> type[Pool] | type[AiohttpPool]:
+    if settings.upstream.http == "own":
+        return Pool
+    try:
+        from tidegate.upstream.library import AiohttpPool
+    except ImportError as error:
+        where = settings.origin("upstream.http")
+        raise CannotServe(
+            f"upstream.http = aiohttp ({where}): it can't be imported ({error}). "
+            "Install it with: pip install 'tidegate[aiohttp]'"
+        ) from None
+    return AiohttpPool
 
 
 def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, DialectName], Options]:
