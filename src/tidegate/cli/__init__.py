@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from tidegate import __version__
+from tidegate.build import version
 
 COMMANDS = {
     "serve": "serve_command",
@@ -41,7 +41,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="tidegate", message="%(prog)s %(version)s")
+@click.version_option(version(), prog_name="tidegate", message="%(prog)s %(version)s")
 def main() -> None:
     """Keeps LLM agents inside their model's context window.
 

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from functools import lru_cache, partial
 
 from tidegate import __version__
+from tidegate.build import compiled
 from tidegate.config import Settings
 from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
@@ -170,7 +171,8 @@ class App:
         if problem:
             await client.answer(503, dumps({"status": "unready", "store": problem}), "health_check")
         else:
-            await client.answer(200, dumps({"status": "ok", "version": __version__}), "health_check")
+            told = {"status": "ok", "version": __version__, "compiled": compiled()}
+            await client.answer(200, dumps(told), "health_check")
 
     def _store_problem(self) -> str:
         """What hinders the store, without its place on the disk; empty where it works."""
