@@ -183,10 +183,19 @@ class TestAnswer:
         known(provider, minted, *tail, **thinking | {"max_tokens": 4000})
         assert provider.violations() == []
 
-    @pytest.mark.parametrize("bound", [True, False])
-    def test_words_are_retained_where_no_thinking_forbids_it(self, provider, bound):
-        minted = provider.run(anthropic.compact(passage(retained=(2,)), Options(binds_thinking=bound)))
-        assert minted.retained == (2,)
+    @pytest.mark.parametrize(
+        ("bound", "tail", "retained"),
+        [
+            (True, [assistant("Right.")], (2,)),
+            (False, [assistant("Right.")], (2,)),
+            (False, [assistant([{"type": "thinking", "thinking": "So.", "signature": "s"}])], (2,)),
+            (True, [assistant([{"type": "thinking", "thinking": "So.", "signature": "s"}])], ()),
+            (True, [assistant([{"type": "redacted_thinking", "data": "s"}])], ()),
+        ],
+    )
+    def test_words_are_retained_where_no_thinking_forbids_it(self, provider, bound, tail, retained):
+        minted = provider.run(anthropic.compact(passage(retained=(2,), tail=tail), Options(binds_thinking=bound)))
+        assert minted.retained == retained
 
 
 def answered(content, stop="compaction", status=200, **fields):

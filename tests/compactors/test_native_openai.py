@@ -23,8 +23,8 @@ from native_cases import (
 
 from tidegate.compactors import openai
 from tidegate.compactors.fit import fitted
-from tidegate.compactors.native import Options
-from tidegate.compactors.strategy import CompactionFailed, Reply
+from tidegate.compactors.native import Options, ask
+from tidegate.compactors.strategy import Call, CompactionFailed, Reply
 from tidegate.simulator import ResponsesCompaction, SimulatorSettings, Step, serve
 
 PLAIN = SimulatorSettings(window=20_000)
@@ -201,6 +201,21 @@ class TestAnswer:
         minted = provider.run(openai.compact(passage, OPTIONS))
         assert (len(minted.items), minted.retained) == (1, (4,))
 
+    @pytest.mark.parametrize(
+        ("returned", "retained"),
+        [
+            ("Newest words.", ()),
+            ("Other words.", (4,)),
+            ("New…9 tokens truncated…ds.", ()),
+            ("New…9 tokens truncated…x", (4,)),
+            ("Old…9 tokens truncated…ds.", (4,)),
+        ],
+    )
+    def test_they_are_known_by_their_text(self, returned, retained):
+        passage = passage_of("responses", [*SPOKEN, user("Newest words.")], retained=(4,))
+        reply = Reply(200, json.dumps({"output": [user(returned), CMP]}).encode())
+        assert drive(openai.compact(passage, OPTIONS), lambda _call: reply).retained == retained
+
 
 def answered(output, status=200, **fields):
     """What comes of an answer with this `output`."""
@@ -231,6 +246,7 @@ class TestRepair:
             ([RS, CALL, CMP], [CMP]),
             ([CALL, result("a"), CMP], [BARE_CALL, result("a"), CMP]),
             ([RS, CALL, result("a"), CMP], [RS, CALL, result("a"), CMP]),
+            ([RS, CALL, result("a"), MSG, CMP], [RS, CALL, result("a"), MSG, CMP]),
             ([CMP | {"type": "compaction_summary"}], [CMP]),
             ([CMP | {"type": "context_compaction"}], [CMP]),
         ],
@@ -375,6 +391,19 @@ class TestOnceMore:
         with pytest.raises(CompactionFailed, match="compact_stale"):
             provider.run(openai.compact(passage_of("responses", [user("On.")], earlier=minted.items), OPTIONS))
         assert len(provider.calls) == 1
+
+    def test_no_remedy_is_tried_twice(self):
+        calls = []
+        work = ask(
+            Call("/x", b"{}"),
+            OPTIONS,
+            error_in=lambda body: b"",
+            lacks=lambda trouble: False,
+            remedies=(lambda body, trouble: body + b" ", lambda body, trouble: None),
+        )
+        with pytest.raises(CompactionFailed, match="compact_http_400"):
+            drive(work, lambda call: calls.append(call.body) or Reply(400))
+        assert calls == [b"{}", b"{} "]
 
     def test_the_caller_tells_what_is_too_long(self):
         options = Options(overflows=lambda reply: b"gross" in reply.body)

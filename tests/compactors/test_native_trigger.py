@@ -279,6 +279,18 @@ def test_failures_within_a_200(body, reason):
     assert failure.value.missing == (reason == "compact_missing")
 
 
+def test_an_error_is_judged_by_its_event_alone():
+    judged = []
+    options = Options(overflows=lambda reply: judged.append(reply) or True)
+    error = {"type": "error", "code": "x", "message": "No."}
+    with pytest.raises(CompactionFailed, match="compact_overflow"):
+        drive(
+            openai.trigger(passage_of("responses", SPOKEN), options),
+            lambda _call: Reply(200, stream(CREATED, error), {"x-request-id": "r"}),
+        )
+    assert judged == [Reply(200, raw(error), {"x-request-id": "r"})]
+
+
 REFUSED = {
     "unknown-type": (400, b'{"error":{"message":"Invalid value: \'compaction_trigger\'. Supported values are"}}', True),
     "xai": (422, b"input: data did not match any variant of untagged enum ModelInput", True),
