@@ -316,7 +316,7 @@ class Told(listening.OwnServer):
         import threading
         def watch():
             while not self.started: time.sleep(0.001)
-            heavy = {"litellm", "openai", "anthropic", "uvicorn", "httpx"}
+            heavy = {"litellm", "openai", "anthropic", "uvicorn", "httpx", "aiohttp"}
             print("cpu", time.process_time(), *sorted(heavy & set(sys.modules)))
             sys.stdout.flush()
             os._exit(0)
