@@ -1,6 +1,6 @@
 """What a gateway costs: CPU and waiting a request, a stream, a turn more; memory; beside nginx and other gateways.
 
-    python bench/gateway.py                     tidegate, nginx if it is installed, a bare relay; about ten minutes
+    python bench/gateway.py                     tidegate, compiled and not, nginx, a bare relay; a quarter of an hour
     python bench/gateway.py --peers             and the gateways of others, which are installed first
     python bench/gateway.py --short             under a minute; fails where a ratio has doubled (bench/baseline.json)
 
@@ -17,11 +17,11 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from rig import gateways, native, peers
+from rig import compiled, gateways, native, peers
 from rig.bars import BARS, CHECKS, watched
 from rig.bodies import PATHS
 from rig.gateways import Gateway, tidegate
@@ -39,17 +39,25 @@ def say(words: str) -> None:
     print(f"# {words}", file=sys.stderr, flush=True)
 
 
-def chosen_gateways(options: argparse.Namespace) -> list[Gateway]:
-    """The gateways of this run, the base first."""
+def forms() -> list[Gateway]:
+    """Tidegate as it is, and compiled where that can be; the last is the one that is held to the bars."""
+    fast = compiled.gateway()
+    if fast is None:
+        say(f"{compiled.NAME} is left out: {compiled.package()[1]}")
+    return [gateways.TIDEGATE, *([fast] if fast else [])]
+
+
+def chosen_gateways(options: argparse.Namespace, tidegates: Sequence[Gateway]) -> list[Gateway]:
+    """The gateways of this run, the base first, Tidegate in the forms given."""
     found = [gateways.DIRECT]
     if gateways.nginx_program():
-        found.append(gateways.NGINX_PROXY)
+        found += [gateways.NGINX_PROXY, gateways.NGINX_NOT_KEPT]
     else:
         say("nginx is not installed: ratios to it are left out")
-    found += [gateways.RELAY, gateways.TIDEGATE, gateways.TIDEGATE_SQLITE]
+    found += [gateways.RELAY, *tidegates, gateways.TIDEGATE_SQLITE]
     if options.against:
         source = options.against.resolve()
-        found.append(Gateway("against", partial(tidegate, source=source), about=f"Tidegate of {source.name}"))
+        found.append(Gateway("against", partial(tidegate, package=source / "src"), about=f"Tidegate of {source.name}"))
     if options.peers is not None:
         peers.install()
         found += peers.installed(options.peers.split(",") if options.peers else peers.NAMES)
@@ -96,30 +104,42 @@ OF_STREAMS = {"chunk_cpu_ms", "first_byte_p50_us", "chunk_delay_p50_us", "chunk_
 NOT_OF_STREAMS = {"cpu_us", "latency_p50_us"}
 
 
-def scenario_table(figures: Figures, scenario: Scenario, base: str) -> str:
-    """All gateways in one scenario, with how many times the base's CPU they take."""
+def scenario_table(figures: Figures, scenario: Scenario, bases: Sequence[str]) -> str:
+    """All gateways in one scenario, with how many times the bases' CPU they take."""
     left_out = NOT_OF_STREAMS if scenario.kind == "stream" else OF_STREAMS
     columns = [(title, metric) for title, metric in COLUMNS if metric not in left_out]
     main = columns[0][1]
     rows = []
     for name in figures[scenario.name]:
         cells = [number(median(figures, scenario.name, name, metric)) for _, metric in columns]
-        rows.append([name, cells[0], number(ratio(figures, scenario.name, main, name, base)), *cells[1:]])
-    return table(["gateway", columns[0][0], f"× {base}", *(title for title, _ in columns[1:])], rows)
+        times = [number(ratio(figures, scenario.name, main, name, base)) for base in bases]
+        rows.append([name, cells[0], *times, *cells[1:]])
+    titles = [columns[0][0], *(f"× {base}" for base in bases), *(title for title, _ in columns[1:])]
+    return table(["gateway", *titles], rows)
 
 
-def bars_table(figures: Figures, everything: bool) -> tuple[str, bool]:
-    """The bars, those without a figure too if `everything` was asked for; and whether none is missed."""
-    verdicts = [verdict for verdict in judge(BARS, figures) if everything or verdict.value is not None]
+def bars_table(figures: Figures, names: Sequence[str], everything: bool) -> tuple[str, bool]:
+    """The bars, those without a figure too if `everything` was asked for; and whether none is missed.
+
+    `names` are those of Tidegate's forms: the last is held to the bars, the figures of the others stand beside.
+    """
+    judged = names[-1]
+    others = [judge(BARS, figures, name) for name in names[:-1]]
     says = {True: "met", False: "missed", None: "not measured"}
+    verdicts = []
     rows = []
-    for verdict in verdicts:
+    for verdict, *beside in zip(judge(BARS, figures, judged), *others, strict=True):
+        if not everything and verdict.value is None:
+            continue
+        verdicts.append(verdict)
         bar = verdict.bar
         limit = f"{'≥' if bar.least else '≤'} {number(bar.limit)} {bar.unit}"
         stretch = f"{number(bar.stretch)} {bar.unit}" if bar.stretch is not None else ""
         result = "met, and the stretch" if verdict.stretched else says[verdict.met]
-        rows.append([f"{bar.point}. {bar.what}", number(verdict.value), limit, stretch, result])
-    return table(["bar", "measured", "limit", "stretch", "result"], rows), all(one.met is not False for one in verdicts)
+        values = [number(one.value) for one in (verdict, *beside)]
+        rows.append([f"{bar.point}. {bar.what}", *values, limit, stretch, result])
+    header = ["bar", judged, *names[:-1], "limit", "stretch", "result"]
+    return table(header, rows), all(one.met is not False for one in verdicts)
 
 
 def machine() -> str:
@@ -134,15 +154,18 @@ def machine() -> str:
     )
 
 
-def report(figures: Figures, scenarios: Sequence[Scenario], base: str, markdown: bool) -> bool:
-    """Prints the tables; whether no bar is missed."""
+def report(figures: Figures, scenarios: Sequence[Scenario], names: Sequence[str], markdown: bool) -> bool:
+    """Prints the tables; whether no bar is missed. `names` are those of Tidegate's forms."""
     mark = "### " if markdown else "\n== "
-    bars, all_met = bars_table(figures, everything=len(scenarios) == len(SCENARIOS))
+    measured = {name for by_gateway in figures.values() for name in by_gateway}
+    bases = [one.name for one in (gateways.NGINX_PROXY, gateways.NGINX_NOT_KEPT) if one.name in measured]
+    bases = bases or [gateways.RELAY.name]
+    bars, all_met = bars_table(figures, names, everything=len(scenarios) == len(SCENARIOS))
     if markdown:
         print(f"Machine: {machine()}.\n")
     print(f"{mark}Bars\n\n{bars}")
     for scenario in scenarios:
-        print(f"\n{mark}{scenario.title}\n\n{scenario_table(figures, scenario, base)}")
+        print(f"\n{mark}{scenario.title}\n\n{scenario_table(figures, scenario, bases)}")
     for name in ("memory", "stall"):
         for gateway, rounds in figures.get(name, {}).items():
             rows = [[metric, number(median(figures, name, gateway, metric))] for metric in rounds[0]]
@@ -159,28 +182,36 @@ def short(folder: Path, update: bool) -> int:
     bases = [gateways.NGINX_PROXY] if gateways.nginx_program() else []
     bases += [gateways.RELAY] if update or not bases else []
     scenarios = [one for one in SCENARIOS if one.name in {scenario for _, scenario, _ in CHECKS}]
+    tidegates = forms()
     with set_up(folder, "chat") as bench:
-        lives = bring_up(bench, [*bases, gateways.TIDEGATE])
+        lives = bring_up(bench, [*bases, *tidegates])
         try:
             found = measure(bench, lives, scenarios, SHORT_ROUNDS, SHORT_SECONDS)
         finally:
             put_down(lives)
-    stored: dict[str, dict[str, float]] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    stored: dict[str, dict[str, dict[str, float]]] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
     if update:
         for one in bases:
-            ratios = watched(found, one.name)
-            stored[one.name] = {check: round(value, 2) for check, value in ratios.items() if value is not None}
+            for form in tidegates:
+                ratios = watched(found, one.name, form.name)
+                kept = stored.setdefault(form.name, {})
+                kept[one.name] = {check: round(value, 2) for check, value in ratios.items() if value is not None}
         BASELINE.write_text(json.dumps(stored, indent=2) + "\n")
     base = bases[0].name
-    now, before = watched(found, base), stored.get(base, {})
-    worse = worsened(before, now)
-    bad = {missed.check for missed in worse}
+    bad = [form.name for form in tidegates if not _no_worse(found, form.name, base, stored)]
+    return 1 if bad else 0
+
+
+def _no_worse(found: Found, name: str, base: str, stored: Mapping[str, Mapping[str, Mapping[str, float]]]) -> bool:
+    """Prints how the watched ratios of a form compare with the stored ones."""
+    now, before = watched(found, base, name), stored.get(name, {}).get(base, {})
+    worse = {missed.check for missed in worsened(before, now)}
     rows = [
-        [check, number(value), number(before.get(check)), "WORSE" if check in bad else "ok"]
+        [check, number(value), number(before.get(check)), "WORSE" if check in worse else "ok"]
         for check, value in now.items()
     ]
-    print(table(["CPU of Tidegate", f"× {base}", "stored", f"{SLACK:g} times that is worse"], rows))
-    return 1 if worse else 0
+    print(table([f"CPU of {name}", f"× {base}", "stored", f"{SLACK:g} times that is worse"], rows), end="\n\n")
+    return not worse
 
 
 def options() -> argparse.Namespace:
@@ -206,21 +237,24 @@ def full(folder: Path, chosen: argparse.Namespace) -> int:
     names = chosen.only.split(",") if chosen.only else NAMES
     scenarios = [one for one in SCENARIOS if one.name in names]
     found: Found = {}
+    skipped = chosen.skip.split(",")
+    tidegates = [one for one in forms() if one.name not in skipped] or [gateways.TIDEGATE]
     with set_up(folder, chosen.api) as bench:
-        lives = bring_up(bench, chosen_gateways(chosen)) if scenarios else []
+        lives = bring_up(bench, chosen_gateways(chosen, tidegates)) if scenarios else []
         try:
             found = measure(bench, lives, scenarios, chosen.rounds, chosen.secs)
         finally:
             put_down(lives)
         if "memory" in names:
-            found["memory"] = {"tidegate": [memory(bench, gateways.TIDEGATE) for _ in range(min(3, chosen.rounds))]}
+            rounds = min(3, chosen.rounds)
+            found["memory"] = {one.name: [memory(bench, one) for _ in range(rounds)] for one in tidegates}
     if "stall" in names:
         say(f"a session with summaries of {chosen.summary_secs:g} s")
-        found["stall"] = {"tidegate": [stall(folder / "stall", gateways.TIDEGATE, chosen.summary_secs)]}
+        judged = tidegates[-1]
+        found["stall"] = {judged.name: [stall(folder / "stall", judged, chosen.summary_secs)]}
     if chosen.json:
         chosen.json.write_text(json.dumps({"machine": machine(), "rounds": found}, indent=1))
-    base = "nginx" if any(live.name == "nginx" for live in lives) else "relay"
-    return 0 if report(found, scenarios, base, chosen.markdown) else 1
+    return 0 if report(found, scenarios, [one.name for one in tidegates], chosen.markdown) else 1
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rig.bodies import MODEL
@@ -49,14 +50,14 @@ class Gateway:
     about: str = ""
 
 
-def tidegate(place: Place, source: Path = ROOT, store: str = "memory", models: bool = True) -> Launch:
-    """Tidegate of a checkout, with its default settings but for the store and, with `models`, the model's window."""
+def tidegate(place: Place, package: Path = ROOT / "src", store: str = "memory", models: bool = True) -> Launch:
+    """Tidegate of a folder, with its default settings but for the store and, with `models`, the model's window."""
     config = place.folder / "tidegate.toml"
     told = f'[models."{MODEL}"]\nwindow = {place.window}\n' if models else ""
     config.write_text(f'store.kind = "{store}"\n{told}')
     home = {name: str(place.folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
     command = (sys.executable, "-m", "tidegate", "serve", "--port", str(place.port), "--upstream", place.upstream)
-    return Launch((*command, "--config", str(config)), {**home, "PYTHONPATH": str(source / "src")})
+    return Launch((*command, "--config", str(config)), {**home, "PYTHONPATH": str(package)})
 
 
 NGINX = """
@@ -70,10 +71,12 @@ http {{
   upstream mock {{ server 127.0.0.1:{upstream_port}; keepalive 600; keepalive_requests 1000000000; }}
   server {{
     listen 127.0.0.1:{port} backlog=2048;
-    location / {{ proxy_pass http://mock; proxy_http_version 1.1; proxy_set_header Connection ""; }}
+    location / {{ {passed} }}
   }}
 }}
 """
+NGINX_KEPT = 'proxy_pass http://mock; proxy_http_version 1.1; proxy_set_header Connection "";'
+NGINX_PLAIN = "proxy_pass http://127.0.0.1:{upstream_port};"
 
 
 def nginx_program() -> str | None:
@@ -81,9 +84,12 @@ def nginx_program() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
-def _nginx(place: Place) -> Launch:
+def _nginx(passed: str, place: Place) -> Launch:
     config = place.folder / "nginx.conf"
-    config.write_text(NGINX.format(folder=place.folder, port=place.port, upstream_port=place.upstream_port))
+    passed = passed.format(upstream_port=place.upstream_port)
+    config.write_text(
+        NGINX.format(folder=place.folder, port=place.port, upstream_port=place.upstream_port, passed=passed)
+    )
     return Launch((nginx_program() or "nginx", "-c", str(config)))
 
 
@@ -94,7 +100,16 @@ def _relay(place: Place) -> Launch:
 
 
 DIRECT = Gateway("direct", None, about="no gateway")
-NGINX_PROXY = Gateway("nginx", _nginx, about="nginx, `proxy_pass` with its default buffering")
+NGINX_PROXY = Gateway(
+    "nginx",
+    partial(_nginx, NGINX_KEPT),
+    about="nginx, `proxy_pass` with its default buffering, connections to the upstream kept",
+)
+NGINX_NOT_KEPT = Gateway(
+    "nginx-plain",
+    partial(_nginx, NGINX_PLAIN),
+    about="nginx, `proxy_pass` and nothing else, as most people write it: a connection upstream for each request",
+)
 RELAY = Gateway("relay", _relay, about="`bench/rig/relay.py`: bytes from socket to socket in asyncio, nothing read")
 TIDEGATE = Gateway("tidegate", tidegate, about="Tidegate, default settings, store in memory")
 TIDEGATE_SQLITE = Gateway("tidegate-sqlite", lambda place: tidegate(place, store="sqlite"), about="the same on SQLite")
