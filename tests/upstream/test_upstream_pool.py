@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import time
 from collections.abc import AsyncIterator
 
@@ -513,3 +515,17 @@ async def test_500_concurrent_streams_and_none_is_lost(make: Make) -> None:
         assert all(await asyncio.gather(*[stream(n) for n in range(500)]))
         assert pool.open_now <= 500
     await pool.close()
+
+
+async def test_a_connection_keeps_nothing_of_what_was_sent_on_it(pool: Tried) -> None:
+    body = b"".join([b"x"] * 100)
+
+    async def sent() -> None:
+        await (await pool.send(Request("POST", server.url(), [], body))).read_all(10)
+
+    async with Server(answers(OK)) as server:
+        before = sys.getrefcount(body)
+        await asyncio.create_task(sent())
+        gc.collect()
+        assert sys.getrefcount(body) == before
+        assert pool.open_now == 1

@@ -93,11 +93,11 @@ class AiohttpPool:
         proxy = self._proxies.choose(address.scheme, address.host, address.port)
         attempt = Attempt(request, address, proxy, timeouts)
         try:
-            return await self._attempt(attempt, headers)
+            return await self._attempt(request, attempt, headers)
         except faults.ClosedEarly:
             if not attempt.reused or not may_repeat(request, asyncio.get_running_loop().time() - attempt.connected):
                 raise
-        return await self._attempt(Attempt(request, address, proxy, timeouts, fresh=True), headers)
+        return await self._attempt(request, Attempt(request, address, proxy, timeouts, fresh=True), headers)
 
     def send_now(
         self, request: Request, listener: Callable[[bool], None], timeouts: Timeouts | None = None
@@ -148,15 +148,15 @@ class AiohttpPool:
             )
         return self._session
 
-    async def _attempt(self, attempt: Attempt, headers: list[tuple[str, str]]) -> AiohttpAnswer:
+    async def _attempt(self, request: Request, attempt: Attempt, headers: list[tuple[str, str]]) -> AiohttpAnswer:
         if self._closed:
             raise faults.shutting_down()
         answer: AiohttpAnswer | None = None
         try:
             async with asyncio.timeout(attempt.timeouts.connect) as limit:
                 attempt.limit = limit
-                response = await self._exchange(self._opened(), attempt, headers)
-                limit.reschedule(None)
+                response = await self._exchange(self._opened(), request, attempt, headers)
+                attempt.answered()
                 answer = _answer(response, attempt)
                 if isinstance(attempt.body, Streamed):
                     # Whoever gives the body its pieces may rely on it that no more are asked for.
@@ -173,14 +173,14 @@ class AiohttpPool:
                 raise
             raise self._fault(error, attempt) from None
         finally:
-            attempt.limit = None
+            attempt.over()
         self._answers.add(answer)
         return answer
 
     async def _exchange(
-        self, session: aiohttp.ClientSession, attempt: Attempt, headers: list[tuple[str, str]]
+        self, session: aiohttp.ClientSession, request: Request, attempt: Attempt, headers: list[tuple[str, str]]
     ) -> aiohttp.ClientResponse:
-        address, proxy, request = attempt.address, attempt.proxy, attempt.request
+        address, proxy = attempt.address, attempt.proxy
         secure = address.scheme == "https"
         through = _text(proxy_headers(proxy))
         if isinstance(attempt.body, Streamed) and request.content_length is not None:
@@ -319,7 +319,7 @@ def _answer(response: aiohttp.ClientResponse, attempt: Attempt) -> AiohttpAnswer
     except ValueError as fault:
         raise faults.broken(attempt.peer, fault) from None
     if framing.keep_alive_seconds is not None:
-        handler.best_before = asyncio.get_running_loop().time() + framing.keep_alive_seconds - 1
+        handler.keep_alive_seconds = framing.keep_alive_seconds
     return AiohttpAnswer(response, headers, framing, handler, attempt)
 
 

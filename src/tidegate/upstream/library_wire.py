@@ -36,11 +36,11 @@ class Attempt:
     def __init__(
         self, request: Request, address: Address, proxy: Proxy | None, timeouts: Timeouts, *, fresh: bool = False
     ) -> None:
-        self.request, self.address, self.proxy, self.timeouts = request, address, proxy, timeouts
+        self.address, self.proxy, self.timeouts = address, proxy, timeouts
         self.fresh = fresh
         """It must not go out on a connection that has been used."""
         self.peer = peer_name(address, proxy)
-        self.body = body_of(request, self)
+        self.body: Whole | Streamed | None = body_of(request, self)
         self.limit: asyncio.Timeout | None = None
         self.opening = False
         self.handler: Handler | None = None
@@ -57,6 +57,14 @@ class Attempt:
     def sent(self) -> None:
         """The streamed body is out whole."""
         self._expect(self.timeouts.head)
+
+    def answered(self) -> None:
+        """The head is there."""
+        self._expect(None)
+
+    def over(self) -> None:
+        """Lets go of the body: the connection keeps the context that it was opened in, and so this."""
+        self.body = self.limit = None
 
     def _expect(self, seconds: float | None) -> None:
         if self.limit is not None and not self.limit.expired():
@@ -84,8 +92,9 @@ class Handler(ResponseHandler):
         self.reset = False
         """It was lost by an error: no end of a body that has no length."""
         self.broken: BaseException | None = None
-        self.best_before: float | None = None
-        """Loop time until which the upstream keeps it open when idle, where it said so."""
+        self.keep_alive_seconds: float | None = None
+        """How long the upstream said it keeps it open when idle."""
+        self._heard = 0.0
 
     def begin(self) -> None:
         """A request goes out on it."""
@@ -95,12 +104,16 @@ class Handler(ResponseHandler):
     @property
     def stale(self) -> bool:
         """Whether it must not carry another request: bytes came that nothing asked for, or its time is over."""
-        over = self.best_before is not None and self._loop.time() > self.best_before
-        return over or self.should_close
+        if self.keep_alive_seconds is not None:
+            idle = self._loop.time() - self._heard
+            if idle > self.keep_alive_seconds - 1:  # a second for the request to get there
+                return True
+        return self.should_close
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
         self.touched = True
+        self._heard = self._loop.time()
         super().data_received(data)
 
     def feed_data(self, data: Any, size: int = 0) -> None:
