@@ -18,12 +18,8 @@ NAME = "tidegate-compiled"
 @cache
 def package() -> tuple[Path | None, str]:
     """(the folder with the compiled package, or None; why there is none)."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/compiled_tree.py")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, str(ROOT / "scripts/compiled_tree.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return None, (done.stderr.strip().splitlines() or ["it failed"])[-1]
     return Path(done.stdout.strip()), ""

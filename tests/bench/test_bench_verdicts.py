@@ -87,10 +87,11 @@ def test_no_stall_counts_only_where_there_was_a_compaction() -> None:
     assert [judge([bar], {"stall": {"tidegate": [one]}})[0].met for one in (idle, busy, waiting)] == [None, True, False]
 
 
-def test_what_is_watched_has_a_scenario_and_a_stored_ratio_for_each_base() -> None:
+def test_what_is_watched_has_a_scenario_and_a_stored_ratio_for_each_form_and_base() -> None:
     stored = json.loads((Path(__file__).parents[2] / "bench" / "baseline.json").read_text())
-    assert set(stored) == {"nginx", "relay"}
-    for ratios in stored.values():
+    assert set(stored) == {"tidegate", "tidegate-compiled"}
+    assert [set(by_base) for by_base in stored.values()] == [{"nginx", "relay"}] * 2
+    for ratios in (ratios for by_base in stored.values() for ratios in by_base.values()):
         assert list(ratios) == [name for name, _, _ in CHECKS] == list(watched({}, "nginx"))
     assert all(scenario in BY_NAME for _, scenario, _ in CHECKS)
 
