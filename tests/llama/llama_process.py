@@ -89,10 +89,15 @@ def llama(model: Path, log: Path, *, context: int = 2048, slots: int = 1, unifie
 
 
 @contextmanager
-def gateway(upstream: str, folder: Path, *extra: str) -> Iterator[str]:
-    """`tidegate serve` before this upstream, with a data folder of its own; its URL."""
+def gateway(upstream: str, folder: Path, *extra: str, asks: bool = False) -> Iterator[str]:
+    """`tidegate serve` before this upstream, with a data folder of its own; its URL. `asks`: it asks the server for its
+    window, as it does unless it is told not to."""
     command = [sys.executable, "-m", "tidegate", "serve", "--upstream", upstream, "--port", "0", *extra]
-    environ = {"TIDEGATE_STORE__PATH": str(folder / "tidegate.db"), "XDG_DATA_HOME": str(folder)}
+    environ = {
+        "TIDEGATE_STORE__PATH": str(folder / "tidegate.db"),
+        "XDG_DATA_HOME": str(folder),
+        "TIDEGATE_UPSTREAM__ASK_WINDOWS": "true" if asks else "false",
+    }
     with started(command, environ, folder / "gateway.log") as url:
         yield url
 
