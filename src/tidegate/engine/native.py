@@ -39,6 +39,9 @@ SPARE_SHARE: Final = 16
 SPARE: Final = 256
 """Tokens that are left free beside it."""
 
+FITTED_SHARE: Final = 8
+"""The part that is left free where something had to be left out: one call is all there is, and sizes are estimates."""
+
 _DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest|default)$")
 
 
@@ -99,8 +102,9 @@ def _passage(sizing: Sizing, view: View, at: int, retained: tuple[int, ...], win
     sums, ratio = history.past.sums, sizing.measured(view).ratio
     items = forwarded(history, view, target, at)
     size = ceil((history.overhead + view.artifact_tokens + sums[at] - sums[view.covered]) * ratio)
-    if window is not None and size > (limit := window - window // SPARE_SHARE - SPARE):
+    if window is not None and size > window - window // SPARE_SHARE - SPARE:
         # No provider's compaction takes more than its window.
+        limit = window - window // FITTED_SHARE
         smaller = fitted(history.conversation.dialect, items, int(limit / ratio) - history.overhead)
         if smaller is None:
             raise CompactionFailed("compact_no_room")
