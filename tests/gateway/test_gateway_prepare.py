@@ -64,10 +64,10 @@ def reasons(agent: Agent, action: str) -> list[str]:
 def test_no_turn_waits(api, shape):
     with gateway() as gate:
         agent = AGENTS[api](gate.base, stream=shape == "steps")
-        took = paced(gate, agent, shape, 40)
-        assert max(took) < SECONDS / 4
+        took = paced(gate, agent, shape, 26)
+        assert max(took) < SECONDS * 0.8  # a turn that waits takes all of it
         used = reasons(agent, "compacted")
-        assert len(used) >= 4
+        assert len(used) >= 2
         assert set(used) == {"prepared"}
         assert reasons(agent, "recovered") == []
         assert gate.violations == []

@@ -72,8 +72,10 @@ def check_prefix(gate: Running, api: str) -> None:
                 assert record.body[begin:end] == last.body[begun : begun + end - begin]
 
 
-@APIS
-@pytest.mark.parametrize(("shape", "stream"), [("steps", True), ("single", False)])
+@pytest.mark.parametrize(
+    ("api", "shape", "stream"),
+    [("chat", "steps", True), ("responses", "single", False), ("messages", "single", True)],
+)
 def test_sixty_turns(api: str, shape: Any, stream: bool) -> None:
     with running(simulated(), window=WINDOW, toml=CACHES, **TIGHT) as gate:
         agent = AGENTS[api](gate.base, stream=stream)
