@@ -306,9 +306,7 @@ class _Story:
                 yield Notify("dropped", {"artifacts": self.stale.kind if self.stale else ""})
                 dropped = head
                 continue
-            # `unsupported`: Anthropic's words where it does not know the block (it names no header).
-            unread = verdict.action == "drop_artifact" or verdict.kind == "unsupported"
-            if unread and not self.disowned and _is_sealed(view):
+            if not self.disowned and _is_sealed(view) and _unread(head, verdict):
                 view = yield from self._anew(view)
                 dropped = head
                 continue
@@ -470,6 +468,13 @@ class _Story:
             compaction_output_tokens=self.billed[1],
         )
         yield Deliver(refused.last.number if transient else refused.first.number, outcome)
+
+
+def _unread(head: Head, verdict: Verdict) -> bool:
+    """Whether a refusal means that something sealed can't be read; to Anthropic's block, without the beta it needs, the
+    API objects as it would to any unknown one, by its name."""
+    unknown = verdict.kind == "unsupported" and b"compaction" in (head.refusal or b"")
+    return verdict.action == "drop_artifact" or unknown
 
 
 def _is_sealed(view: View) -> bool:
