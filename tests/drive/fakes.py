@@ -11,6 +11,7 @@ from tidegate.drive import aio, sync
 from tidegate.drive.answer import HeldAnswer
 from tidegate.drive.direct import Begun, Direct
 from tidegate.drive.flights import Flights
+from tidegate.drive.pieces import pieces as pieces_of
 from tidegate.engine.checkpoint import Store
 from tidegate.engine.effects import Head, Notify, Outcome, Prepare, UpstreamError
 from tidegate.engine.exchange import Life
@@ -134,7 +135,7 @@ class AsyncClient:
 
     async def deliver(self, answer, head: Head, outcome: Outcome) -> bool:  # type: ignore[no-untyped-def]
         self.seen.status, self.seen.outcome = head.status, outcome
-        async for piece in answer.pieces():
+        async for piece in pieces_of(answer):
             self.seen.body += piece
         self.seen.complete = True
         return True

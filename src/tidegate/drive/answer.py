@@ -6,7 +6,6 @@ Knows how to read and when to stop waiting; `held` knows what was read. Called b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Protocol
 
 from tidegate.drive.held import Held
@@ -37,7 +36,7 @@ class Incoming(Protocol):
 
 
 class HeldAnswer(Held):
-    """One answer: `head()` once, then either `pieces()` or `close()`."""
+    """One answer: `head()` once, then either its pieces (`drive.pieces`) or `close()`."""
 
     def __init__(
         self, number: int, incoming: Incoming, dialect: DialectName, *, hold_seconds: float, hold_bytes: int
@@ -60,29 +59,14 @@ class HeldAnswer(Held):
             self.hold(piece)
         return self.judged()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The whole body, held pieces first. Raises `UpstreamError` where it is cut."""
-        self.opened = True
-        for piece in self.held:
-            yield piece
-        self.held = []
-        if self.broken is not None:
-            raise self.broken
-        while not self.at_end:
-            piece = await self._read()
-            if piece:
-                yield piece
-                self.show(piece)
-            else:
-                self.at_end = True
-
     async def close(self) -> None:
         """Gives the connection back, or ends it where the body was not read to its end."""
         if self._next is not None:
             self._next.cancel()
         await self.incoming.close()
 
-    async def _read(self) -> bytes:
+    async def read(self) -> bytes:
+        """The next piece that is not held, empty at the end. Raises `UpstreamError`."""
         if self._next is None:
             return await self.incoming.read()
         pending, self._next = self._next, None
@@ -94,4 +78,4 @@ class HeldAnswer(Held):
             self._next = asyncio.ensure_future(self.incoming.read())
         left = deadline - asyncio.get_running_loop().time()
         done, _ = await asyncio.wait({self._next}, timeout=max(0.0, left))
-        return await self._read() if done else None
+        return await self.read() if done else None

@@ -33,6 +33,7 @@ from tidegate.store import SqliteStore
 from tidegate.store.behind import Behind
 from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge
+from tidegate.wire.conversation import JsonObject
 from tidegate.wire.jsontext import dumps
 
 access = logging.getLogger("tidegate.access")
@@ -171,7 +172,7 @@ class App:
         if problem:
             await client.answer(503, dumps({"status": "unready", "store": problem}), "health_check")
         else:
-            told = {"status": "ok", "version": __version__, "compiled": compiled()}
+            told: JsonObject = {"status": "ok", "version": __version__, "compiled": compiled()}
             await client.answer(200, dumps(told), "health_check")
 
     def _store_problem(self) -> str:

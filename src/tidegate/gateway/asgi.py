@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidegate.drive.answer import HeldAnswer
+from tidegate.drive.pieces import pieces
 from tidegate.engine.effects import Head, Outcome, UpstreamError
 from tidegate.gateway.arrival import Send
 from tidegate.gateway.messages import outcome_headers, own_headers, refusal_text, returned
@@ -100,7 +101,7 @@ class AsgiClient:
     async def deliver(self, answer: HeldAnswer, head: Head, outcome: Outcome) -> bool:
         """Relays an answer to its end. Raises `CutShort` where it was cut, so that the client sees the cut too."""
         self.outcome = outcome
-        pieces = answer.pieces()
+        body = pieces(answer)
         if not self.begun:
             await self.answer_head(head.status, answer.incoming.headers)
         elif head.refusal is not None and not head.in_stream:
@@ -111,9 +112,9 @@ class AsgiClient:
             await self.fail(502, NO_STREAM, "no_stream")
             return True
         elif answer.encoding not in ("", "identity"):
-            pieces = _decoded(pieces, answer.encoding)
+            body = _decoded(body, answer.encoding)
         try:
-            async for piece in pieces:
+            async for piece in body:
                 await self.piece(piece)
         except UpstreamError as error:
             raise CutShort(str(error)) from error
@@ -180,10 +181,10 @@ def answer_headers(status: int, headers: Headers, request_id: str, outcome: Outc
     return [*returned(status, headers), *outcome_headers(request_id, outcome)]
 
 
-async def _decoded(pieces: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+async def _decoded(compressed: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
     """A compressed stream in plain, all at once, since a heartbeat has begun a plain one. Raises `UpstreamError`
     where it can't be read."""
-    body = b"".join([piece async for piece in pieces])
+    body = b"".join([piece async for piece in compressed])
     try:
         yield decode_body(body, encoding, DECODED_LIMIT)
     except (BodyTooLarge, BodyUnreadable) as error:
