@@ -248,6 +248,18 @@ def test_what_is_missing_is_not_asked_for_again_that_day():
     assert start(other, at(endpoint="http://other/v1"), tools=tools).expect(Compact).strategy == "openai"
 
 
+@pytest.mark.parametrize("trouble", [Reply(0, error="no answer within 180 seconds"), error(503), error(529)])
+def test_a_provider_in_trouble_is_not_waited_for_with_every_compaction(trouble):
+    tools = kit()
+    play = start(to=at("openai", "summary"), tools=tools)
+    carried_out(play, trouble, said())
+    play.reply(ok()).reply().reply(Finish())
+    other = responses(18, lead="Another agent.")
+    assert start(other, at("openai", "summary"), tools=tools).expect(Compact).strategy == "summary"
+    later = Request("r2", read("responses", other), TENANT, at(), 1000.0 + 301)
+    assert Playbook(exchange(later, tools)).reply(Found()).expect(Compact).strategy == "openai"
+
+
 def test_no_item_in_a_200_did_not_happen_and_says_nothing_of_the_endpoint():
     tools = kit()
     play = start(tools=tools)

@@ -57,19 +57,19 @@ def test_every_strategy_is_told_of_once_and_with_a_reason(dialect: str, listed: 
 @pytest.mark.parametrize(
     ("name", "dialect", "means", "missing", "words"),
     [
-        ("openai", "chat", Means(), (), "belongs to the responses API"),
-        ("anthropic", "responses", ON_DEMAND, (), "belongs to the messages API"),
-        ("anthropic", "messages", Means(ways=("threshold",)), (), "no compaction on demand"),
-        ("anthropic", "messages", Means("compact-2026-09-04", ()), (), "the model does not compact on demand"),
-        ("openai", "responses", Means(), ("openai",), "did not have it"),
-        ("openai-inband", "responses", Means(), (), "not built yet"),
-        ("context-edit", "messages", Means(), (), "not built yet"),
-        ("elide", "chat", Means(), (), "not built yet"),
-        ("magic", "chat", Means(), (), "no such strategy"),
+        ("openai", "chat", Means(), {}, "belongs to the responses API"),
+        ("anthropic", "responses", ON_DEMAND, {}, "belongs to the messages API"),
+        ("anthropic", "messages", Means(ways=("threshold",)), {}, "no compaction on demand"),
+        ("anthropic", "messages", Means("compact-2026-09-04", ()), {}, "the model does not compact on demand"),
+        ("openai", "responses", Means(), {"openai": "it was not there"}, "it was not there"),
+        ("openai-inband", "responses", Means(), {}, "not built yet"),
+        ("context-edit", "messages", Means(), {}, "not built yet"),
+        ("elide", "chat", Means(), {}, "not built yet"),
+        ("magic", "chat", Means(), {}, "no such strategy"),
     ],
 )
 def test_why_a_strategy_that_is_wanted_is_not_tried(
-    name: str, dialect: str, means: Means, missing: tuple[str, ...], words: str
+    name: str, dialect: str, means: Means, missing: dict[str, str], words: str
 ) -> None:
     found = route(dialect, ordered((name, "summary")), means, missing)  # type: ignore[arg-type]
     assert found.names == ("summary",)

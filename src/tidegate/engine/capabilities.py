@@ -7,28 +7,40 @@ compaction and on replay.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 DAY: Final = 86_400.0
 
+ABSENT: Final = "the endpoint did not have it when last asked; it is asked again after a day"
+IN_TROUBLE: Final = (
+    "it failed a few minutes ago, slowly or for no fault of the request; it is tried again after a while"
+)
+
 
 class Capabilities:
-    """Strategies that an endpoint does not have for a model: remembered for `keep` seconds, then tried again."""
+    """Strategies that an endpoint does not have for a model, for `keep` seconds, and those that are in trouble there,
+    for `rest` seconds; then they are tried again."""
 
-    def __init__(self, *, keep: float = DAY, size: int = 4096) -> None:
-        self._keep = keep
+    def __init__(self, *, keep: float = DAY, rest: float = 300.0, size: int = 4096) -> None:
+        self._keep, self._rest = keep, rest
         self._missing: _Until = _Until(size)
+        self._troubled: _Until = _Until(size)
 
     def lacks(self, endpoint: str, model: str, strategy: str, *, now: float) -> None:
         """The endpoint has said that it can't do this."""
         self._missing.put((endpoint, model, strategy), now + self._keep)
 
-    def missing(self, endpoint: str, model: str, strategies: tuple[str, ...], *, now: float) -> frozenset[str]:
-        """Those of the strategies that need not be tried."""
-        if not self._missing:
-            return frozenset()
-        return frozenset(name for name in strategies if self._missing.holds((endpoint, model, name), now))
+    def troubled(self, endpoint: str, model: str, strategy: str, *, now: float) -> None:
+        """It gave no answer, or a server's failure: waiting for that with every compaction helps nobody."""
+        self._troubled.put((endpoint, model, strategy), now + self._rest)
+
+    def missing(self, endpoint: str, model: str, strategies: tuple[str, ...], *, now: float) -> Mapping[str, str]:
+        """Those of the strategies that need not be tried, and why."""
+        if not self._missing and not self._troubled:
+            return {}
+        found = {name: IN_TROUBLE for name in strategies if self._troubled.holds((endpoint, model, name), now)}
+        return found | {name: ABSENT for name in strategies if self._missing.holds((endpoint, model, name), now)}
 
 
 class Unreadable:

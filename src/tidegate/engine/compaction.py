@@ -36,6 +36,9 @@ from tidegate.overflow.verdict import Refusal, Sent
 
 Why: TypeAlias = Literal["threshold", "overflow"]
 
+TROUBLE = frozenset({"compact_unreachable", "compact_cut_off", "compact_unavailable"})
+"""Failures of a provider's own compaction that say nothing of what it was asked, as its errors of 500 and more do."""
+
 MIN_GAIN = 0.1
 """A compaction ahead of the window that would free less than this share of the history is not worth a call."""
 
@@ -213,6 +216,8 @@ def compaction_of(
             failed.append(Failure(name, failure.reason, failure.missing))
             if failure.missing:
                 kit.capabilities.lacks(target.endpoint, target.model, name, now=request.now)
+            elif failure.reason in TROUBLE or failure.reason.startswith("compact_http_5"):
+                kit.capabilities.troubled(target.endpoint, target.model, name, now=request.now)
         raise NothingHelped(tuple(failed))
 
     return Compact(key, chosen.strategies[0], work)

@@ -6,7 +6,7 @@ Called by the exchange, and by `tidegate route`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,8 +85,12 @@ class Route:
         }
 
 
-def route(dialect: DialectName, wanted: Wanted, means: Means, missing: Collection[str] = ()) -> Route:
-    """The route of one target and dialect. `missing` are strategies that the endpoint was seen to lack lately."""
+NOTHING: Final[Mapping[str, str]] = {}
+
+
+def route(dialect: DialectName, wanted: Wanted, means: Means, missing: Mapping[str, str] = NOTHING) -> Route:
+    """The route of one target and dialect. `missing` are strategies that need not be tried at the endpoint now, and
+    why."""
     tried: list[Choice] = []
     excluded: list[Choice] = []
     for name in wanted.names:
@@ -119,7 +123,7 @@ def ordered(
     return Wanted(tuple(listed), listed_by, tuple(listed))
 
 
-def _why_not(name: str, dialect: DialectName, means: Means, missing: Collection[str]) -> str:
+def _why_not(name: str, dialect: DialectName, means: Means, missing: Mapping[str, str]) -> str:
     """Why a strategy that is wanted can't be tried; empty where it can."""
     if name not in NAMES:
         return "there is no such strategy"
@@ -133,9 +137,7 @@ def _why_not(name: str, dialect: DialectName, means: Means, missing: Collection[
             return "the platform has no compaction on demand, and compaction at a threshold is not built yet"
         if means.ways is not None and "on-demand" not in means.ways:
             return "the model does not compact on demand"
-    if name in missing:
-        return "the endpoint did not have it when last asked; it is asked again after a day"
-    return ""
+    return missing.get(name, "")
 
 
 def _why_not_wanted(name: str, dialect: DialectName, wanted: Wanted) -> str:
