@@ -4,10 +4,13 @@ goes back to nobody but its owner (the simulator judges)."""
 from __future__ import annotations
 
 import json
+import socket
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agents import hold
+from agents import AGENTS, hold, imagine
 from native import WAYS, WINDOW, Way, agent_at, natively
 from running import Running
 
@@ -128,3 +131,40 @@ def test_thinking_behind_anthropics_own_block_stays_valid(shape):
         assert len(gate.of("compaction")) >= 4
         assert [record.verdict for record in gate.of("main")].count("replayed") >= 20
         assert agent.transformed == []
+
+
+@pytest.mark.parametrize(("name", "streams"), [("openai", True), ("anthropic", False)])
+def test_the_real_sdks_see_nothing_of_it(name, streams):
+    way = WAYS[name]
+    with natively(way) as gate:
+        agent = AGENTS[way.api](f"{gate.base}/{way.provider}", model=way.model, stream=streams)
+        hold(agent, "steps", 12)
+        check(gate, agent, way, turns=12)
+        assert "compaction" not in json.dumps(agent.history)
+
+
+def test_a_client_that_leaves_takes_the_providers_compaction_along():
+    way = WAYS["openai"]
+    with natively(
+        way, responses_compaction=ResponsesCompaction(seconds=20), flags={"compaction.prepare": "off"}
+    ) as gate:
+        agent = agent_at(gate, way)
+        imagine(agent, "steps", 7, 1100)
+        agent.history.append(agent.user("Where were we?"))
+        host, port = gate.base.removeprefix("http://").split(":")
+        body = json.dumps(agent.request()).encode()
+        with socket.create_connection((host, int(port))) as client:
+            head = f"POST {agent.path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer sk\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            soon(lambda: bool(gate.of("compaction")))
+        soon(lambda: gate.of("compaction")[0].outcome == "cancelled")
+        assert not gate.of("main")
+        assert not gate.of("summary")
+
+
+def soon(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Waits until something is so."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
