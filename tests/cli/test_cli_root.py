@@ -7,14 +7,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tidegate import __version__
+from tidegate.build import version
 from tidegate.cli import COMMANDS, main
 
 HEAVY = ("asyncio", "cryptography", "msgspec", "pydantic", "rich", "sqlite3", "ssl", "uvicorn", "uvloop")
 
 
 def test_version() -> None:
-    assert CliRunner().invoke(main, ["--version"]).output == f"tidegate {__version__}\n"
+    assert CliRunner().invoke(main, ["--version"]).output == f"tidegate {version()}\n"
 
 
 def test_help_lists_every_command_with_what_it_does() -> None:
@@ -53,4 +53,4 @@ def test_root_starts_without_what_its_commands_need() -> None:
 
 def test_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "tidegate", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"tidegate {__version__}\n"
+    assert done.stdout == f"tidegate {version()}\n"

@@ -27,7 +27,7 @@ from tidegate.wire.conversation import UnreadableBody
 # -- failures of Tidegate's own helpers ------------------------------------------------------------------------------
 
 
-class BrokenStore(MemoryStore):
+class BrokenStore:
     """Fails at everything it is asked."""
 
     def find(self, *_: Any) -> Found:
@@ -38,6 +38,8 @@ class BrokenStore(MemoryStore):
 
     def report(self, *_: Any) -> None:
         raise StoreError("checkpoints.db: disk full")
+
+    def close(self) -> None: ...
 
 
 def broken(status: int, body: bytes = b"", error: str = "") -> Callable[[Call], Reply]:

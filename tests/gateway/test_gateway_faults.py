@@ -125,6 +125,7 @@ def functions() -> Iterator[tuple[str, Any, str]]:
 PLACES = {name: (owner, attribute) for name, owner, attribute in functions()}
 
 
+@pytest.mark.pure
 def test_the_places_are_found():
     assert {"engine.exchange._Story.run", "engine.view.replaced", "drive.aio.Driver._send"} <= set(PLACES)
     assert len(PLACES) > 80

@@ -21,6 +21,7 @@ from rawserver import HOLD, RawServer, chunks, raw_server, stream_head
 from running import running
 
 from tidegate import __version__
+from tidegate.build import compiled
 from tidegate.gateway.conversations import Seldom
 from tidegate.simulator import SimulatorSettings
 
@@ -32,7 +33,7 @@ def test_it_says_that_it_lives_and_is_ready():
     with fronted() as front:
         for path in ("/livez", "/readyz"):
             got = call(front.base, "GET", path)
-            assert (got.status, got.json) == (200, {"status": "ok", "version": __version__})
+            assert (got.status, got.json) == (200, {"status": "ok", "version": __version__, "compiled": compiled()})
             assert call(front.base, "HEAD", path).body == b""
         assert front.upstream.seen == []
 

@@ -64,6 +64,7 @@ class App:
         """Never called."""
 
 
+@pytest.mark.pure
 async def test_quiet_is_told_once_after_each_time_something_was_asked(monkeypatch):
     monkeypatch.setattr("tidegate.gateway.http1._QUIET_SECONDS", 0.05)
     hub, told = Http1(App(), Limits(idle_seconds=0.08)), []

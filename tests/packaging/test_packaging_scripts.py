@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ("scripts/demo", "scripts/test", "scripts/check", ".ci/run")
+SCRIPTS = ("scripts/demo", "scripts/test", "scripts/check", "scripts/compile", ".ci/run")
 
 STAND_IN = """\
 #!/bin/sh
@@ -127,6 +127,7 @@ def test_tests_installation_serves_the_demo_too(project: Path) -> None:
         (("tests/wire",), "pytest -m not real -n 2 tests/wire"),
         (("real",), "pytest -m real"),
         (("all", "-q"), "pytest -m  -q"),
+        (("compiled", "tests/wire"), "pytest -m not real -n 2 tests/wire"),
     ],
 )
 def test_groups_of_tests(project: Path, arguments: tuple[str, ...], expected: str) -> None:
@@ -141,11 +142,11 @@ def test_only_groups_with_the_real_model_install_it(project: Path, group: str, w
 def test_unknown_group_is_refused_before_anything_is_installed(project: Path) -> None:
     status, calls, said = run(project, "scripts/test", "nonsense")
     assert (status, calls) == (2, [])
-    assert "choose default, real or all" in said
+    assert "choose default, compiled, real or all" in said
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
-@pytest.mark.parametrize("script", ["scripts/test", "scripts/check"])
+@pytest.mark.parametrize("script", ["scripts/test", "scripts/check", "scripts/compile"])
 def test_help_is_the_scripts_own_and_installs_nothing(project: Path, script: str, option: str) -> None:
     status, calls, said = run(project, script, option)
     assert (status, calls) == (0, [])
@@ -182,7 +183,8 @@ def test_ci_passes_where_every_stage_does(project: Path) -> None:
     with_lint(project)
     status, _, said = run(project, ".ci/run")
     assert status == 0
-    assert said.rstrip().endswith("CI passed: tests, checks, demo, bench")
+    compiled = " compiled" if shutil.which("cc") else ""
+    assert said.rstrip().endswith(f"CI passed: tests{compiled} checks demo bench")
 
 
 def with_lint(project: Path) -> None:

@@ -351,6 +351,7 @@ async def test_a_turn_that_does_not_come_is_a_timeout_and_loses_no_place(make: M
     await pool.close()
 
 
+@pytest.mark.pure
 async def test_a_connection_handed_to_a_request_that_is_cancelled_goes_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

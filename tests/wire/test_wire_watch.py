@@ -324,6 +324,7 @@ def test_a_body_too_big_for_an_error_has_begun() -> None:
     assert watch.finish == "stop"
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("start", [b'{"a":"', b"data: {"], ids=["json", "events"])
 def test_beyond_its_bound_it_gives_up_and_keeps_nothing(start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "MOST_BYTES", 1000)
