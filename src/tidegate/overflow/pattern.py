@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from tidegate.overflow.counts import NUMBER
 from tidegate.overflow.text import STEM, Text
 
 ROLES = (
@@ -58,7 +59,7 @@ class Pattern:
         """`source` marks numbers by role: `<input>`."""
         self.written = source
         self.roles = tuple(_NUMBER.findall(source))
-        self.source = _NUMBER.sub(r"(?P<\1>\\d[\\d,_]{0,14})", source)
+        self.source = _NUMBER.sub(lambda role: f"(?P<{role[1]}>{NUMBER})", source)
         marked = _anchors(_parse(self.source)) or ("",)
         self.needs = tuple(map(_need, marked))
         self.anchors = tuple(need.anchor for need in self.needs)

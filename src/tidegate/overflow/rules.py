@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tidegate.overflow.counts import whole
 from tidegate.overflow.pattern import BadRule, Index, Pattern, check_pattern, pattern_of
 from tidegate.overflow.text import Text
 from tidegate.overflow.unwrap import Said, unwrap
@@ -319,5 +320,8 @@ def _numbers(found: re.Match[str]) -> Mapping[str, int]:
     read = {}
     for role, digits in found.groupdict().items():
         if digits is not None:
-            read[role] = int(digits.replace(",", "").replace("_", ""))
+            end = found.end(role)
+            number = whole(digits, found.string[end : end + 4])
+            if number is not None:
+                read[role] = number
     return read

@@ -9,29 +9,45 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_NUMBER = r"(\d[\d,]{2,11}|\d{1,4}k)"
-_COUNT = re.compile(rf"(?<![\w.,-]){_NUMBER}(?!\w)")
+from tidegate.overflow.counts import NUMBER, whole
+
+_COUNT = re.compile(rf"(?<![a-z0-9_.,-])({NUMBER})(?![a-z0-9_])")
 _SUM_OVER = re.compile(
-    rf"(?<![\w.,-]){_NUMBER} \+ (\d[\d,]{{0,11}}) ?(?:>=?|is (?:greater|larger|more) than)"
-    rf" ?(?:[a-z_]{{1,24}} )?{_NUMBER}"
+    rf"(?<![\w.,-])({NUMBER}) \+ (?:[a-z_]{{1,24}} )?({NUMBER}) ?(?:>=?|is (?:greater|larger|more) than)"
+    rf" ?(?:[a-z_]{{1,24}} ){{0,3}}({NUMBER})"
 )
-_VERSUS = re.compile(rf"(?<![\w.,-]){_NUMBER}(?: tokens?)? ?(?:>=?|of|/|out of) ?{_NUMBER}(?!\w)")
+_VERSUS = re.compile(rf"(?<![\w.,-])({NUMBER})(?: tokens?)? ?(?:>=?|of|/|out of) ?({NUMBER})(?!\w)")
+_LEAST = 100
+"""Smaller numbers are of other things."""
+_LEAST_LIMIT = 256
+"""No window is smaller: a limit that is, is one of other things."""
 _OTHER_UNIT = re.compile(
-    r" ?(?:characters?|chars|bytes|kb|mb|gb|pixels|seconds|ms|minutes|images?|pages|messages|items|tools|requests|%)"
+    r" ?-?(?:characters?|chars|words?|bytes|[kmg]i?b\b|pixels|milliseconds|seconds?|secs?|ms|s\b|minutes?|mins?|hours?|"
+    r"hrs?|days?|weeks?|images?|frames|pages|documents|files|messages\b(?! tokens?)|items|elements|entries|rows|"
+    r"records|lines|tools|functions|properties|requests|calls|users|keys|conversations|dimensions|credits?|dollars|usd|%)"
 )
+_OTHER_NOUN = re.compile(
+    r"(?:\b(?:tools?|functions?|images?|messages?|items?|rows?|files?|requests?|words?|characters?|bytes|properties|"
+    r"stop sequences|dimensions?|logprobs|batch size|seed|port|line|column|position|index|at|code|error|status|http|"
+    r"version|id) (?:count |number |limit )?(?:is |of )?|[$#€@])$"
+)
+"""What a number is of, right before it."""
 _AFTER = re.compile(
     r" ?(?:tokens? )?(?:(?:in|of|from|for) )?(?:the |your )?(?:text |tool |requested )?"
-    r"(input|prompt|messages|completion|output|maximum|max\b|limit)"
+    r"(input|prompt|messages|completion|output|maximum|max\b|limit|"
+    r"(?:were |was |are )?(?:provided|given|sent|received|used))"
 )
 _BEFORE = re.compile(
     r"(?P<limit>(?:max(?:imum|imal)?|limit|supported|configured|allowed|available|up to|at most|less than|longer than|"
-    r"over the|only supports|(?:can ?not|not|must not|can't) exceed|context|window|n_ctx|max_seq_len|capacity)"
+    r"over the|only (?:supports|has|holds|takes|fits)|\bvs\.?|accepts|erlaubt|máximo|massimo|limite|최대|"
+    r"максим[а-я]{2,4}|最大|上限|限制|(?:can ?not|not|must not|can't) exceed|context|window|n_ctx|max_seq_len|capacity)"
     r"(?:[ _](?:allowed|supported|configured|model|input|prompt|context|sequence|total|token|window|length|size|limit|"
     r"tokens?|is|of|only))*)"
     r"|(?P<output>completion|output|max_tokens|reply|generat)"
     r"|(?P<total>total|requested|will take)"
     r"|(?P<input>prompt|input|sequence|messages?\b|contain|\bhas\b|given|received|\bgot\b|current|count|resulted|passed|"
-    r"\buses?\b|number of tokens|token indices|n_keep|required|request length|request \()"
+    r"\buses?\b|number of tokens|token indices|n_keep|required|request length|request \(|\bsent\b|provided|needs?\b|"
+    r"anfrage|eingabe|requête|entrée|entrada|mensaje|запрос|длина|输入|請求|请求|token数|入力|프롬프트|입력)"
 )
 _TOGETHER = re.compile(
     r"(?:prompt|input|inputs|messages) (?:and|plus|\+) (?:prediction|completion|output|max_|generat)"
@@ -49,19 +65,34 @@ def sizes(text: str) -> Mapping[str, int]:
     """
     text = text[:2000]
     added = _SUM_OVER.search(text)
-    if added:
-        return dict(zip(("input", "output", "limit"), map(_whole, added.groups()), strict=True))
-    versus = _VERSUS.search(text)
-    if versus and _whole(versus[1]) > _whole(versus[2]):
-        return {"input": _whole(versus[1]), "limit": _whole(versus[2])}
+    if added and (summed := _whole_ones(added)):
+        return dict(zip(("input", "output", "limit"), summed, strict=True))
+    for versus in _VERSUS.finditer(text):
+        pair = _whole_ones(versus)
+        if pair and not _other(text, versus.start(), versus.end()) and pair[0] >= pair[1] >= _LEAST_LIMIT:
+            return {"input": pair[0], "limit": pair[1]}
     read = _by_words(text)
     return read if _over(read) else {}
+
+
+def _whole_ones(found: re.Match[str]) -> list[int]:
+    """The numbers of a match; none where one can't be read."""
+    numbers = [
+        whole(found[group], found.string[found.end(group) : found.end(group) + 4])
+        for group in range(1, found.re.groups + 1)
+    ]
+    return [number for number in numbers if number is not None] if None not in numbers else []
+
+
+def _other(text: str, start: int, end: int) -> bool:
+    """Whether a number is of something else than tokens, by the words around it."""
+    return bool(_OTHER_UNIT.match(text, end) or _OTHER_NOUN.search(text[max(0, start - 32) : start]))
 
 
 def stated_limit(text: str) -> Mapping[str, int]:
     """The one size a text states, where it is a limit in tokens: `the context window (272000 tokens) was exceeded`."""
     text = text[:2000]
-    counts = list(_COUNT.finditer(text))
+    counts = [found for found in _COUNT.finditer(text) if len(found[1]) > 2]
     if len(counts) != 1:
         return {}
     start, end = counts[0].span()
@@ -73,10 +104,11 @@ def _by_words(text: str) -> dict[str, int]:
     read: dict[str, int] = {}
     before = 0
     for found in _COUNT.finditer(text):
-        if not _OTHER_UNIT.match(text, found.end()):
+        number = whole(found[1], text[found.end() : found.end() + 4])
+        if number is not None and number >= _LEAST and not _other(text, found.start(), found.end()):
             role = _role(text, before, found.start(), found.end())
             if role:
-                read.setdefault(role, _whole(found[1]))
+                read.setdefault(role, number)
         before = found.end()
     if "input" in read and "output" not in read and "total" not in read and _TOGETHER.search(text):
         read["total"] = read.pop("input")
@@ -87,21 +119,21 @@ def _role(text: str, before: int, start: int, end: int) -> str:
     """The role of the number at `start`, from what stands right after it, else last between it and the one before."""
     after = _AFTER.match(text, end, end + 40)
     if after:
-        return _ROLE_AFTER[after[1]]
+        return _ROLE_AFTER.get(after[1], "input")
     last = ""
     for word in _BEFORE.finditer(text, max(before, start - 48), start):
         last = word.lastgroup or ""
     return last
 
 
+def summed(text: str) -> bool:
+    """Whether a text speaks of prompt and output together: then an output limit's name is nothing against it."""
+    return bool(_TOGETHER.search(text) or _SUM_OVER.search(text, 0, 2000))
+
+
 def _over(read: Mapping[str, int]) -> bool:
     limit = read.get("limit")
-    if limit is None:
+    if limit is None or limit < _LEAST_LIMIT:
         return False
     together = read.get("total", read.get("input", 0) + read.get("output", 0))
     return max(read.get("input", 0), together) > limit
-
-
-def _whole(digits: str) -> int:
-    number = digits.replace(",", "")
-    return int(number[:-1]) * 1000 if number.endswith("k") else int(number)

@@ -1,7 +1,7 @@
 """Finds what a refusal says under whatever wraps it: codes, types, inner statuses, texts, and fields with numbers.
 
 Knows the places where gateways and providers put an error, and where they echo the request; judges nothing. Called by
-`classify`. Bounded: a body is parsed whole, then at most 400 nodes, 24 levels and 48 KiB of text are looked at.
+`classify`. Bounded: up to 1 MiB is parsed, then at most 400 nodes, 24 levels and 48 KiB of text are looked at.
 """
 
 from __future__ import annotations
@@ -14,16 +14,24 @@ from itertools import islice
 
 import msgspec
 
+from tidegate.overflow.echo import without_echo
 from tidegate.overflow.verdict import Refusal
 from tidegate.wire.conversation import JsonObject, JsonValue
 
-MAX_BODY = 8 * 1024 * 1024
-"""Bytes of a body that are parsed; of a longer one only the beginning is read, as text."""
+MAX_BODY = 1024 * 1024
+"""Bytes of a body, or characters of a text in it, that are parsed; of a longer one the ends are read, as text."""
 MAX_TEXT = 48 * 1024
 """Characters of all texts together that are judged."""
 MAX_DEPTH = 24
 MAX_NODES = 400
 MAX_KEYS = 200
+_MOST_CONTAINERS = 24_000
+_MOST_ITEMS = 120_000
+"""Lists, objects and commas of all that is parsed: a megabyte of nothing else would take a tenth of a second."""
+_SMALL = 4 * 1024
+"""Characters in which they need not be counted: as many as can be are assumed."""
+_END = 24 * 1024
+"""Characters of each end of what is not parsed."""
 _MAX_EMBEDDED = 4
 """How many `{` of a text are tried as the beginning of JSON."""
 _LONGEST_NAME = 40
@@ -33,7 +41,8 @@ class Said:
     """What a refusal says, innermost first, all of it lower case. Filled by `unwrap`, then left alone."""
 
     __slots__ = (
-        "codes", "error", "finish", "left", "nodes", "numbers", "param", "statuses", "texts", "types", "usage",
+        "codes", "containers", "error", "finish", "items", "left", "nodes", "numbers", "param", "parse", "statuses",
+        "texts", "types", "usage",
     )  # fmt: skip
 
     def __init__(self, status: int | None) -> None:
@@ -55,6 +64,11 @@ class Said:
         """Of JSON and texts, that may still be looked at."""
         self.left = MAX_TEXT
         """Characters of text that may still be kept."""
+        self.parse = 2 * MAX_BODY
+        """Characters, …"""
+        self.containers = _MOST_CONTAINERS
+        self.items = _MOST_ITEMS
+        """… lists and objects, and commas that may still be parsed."""
 
     @property
     def text(self) -> str:
@@ -97,17 +111,10 @@ _FINISH_KEYS = frozenset({"finish_reason", "stop_reason", "finishreason", "done_
 _WRAPPER = re.compile(
     r"err|detail|cause|response|resp\b|metadata|raw|upstream|inner|exception|fault|failure|result|data|body|choices|original|incomplete|feedback|candidates|event"
 )
-_ECHOED = (
-    "invalid user message=", "input_value=", "{'input':", ", 'input':", '{"input":', ',"input":', ', "input":',
-    "failed_generation", "received model group=", "context_window_fallbacks=", "available model group fallbacks",
-    "set 'context_window_fallback",
-)  # fmt: skip
-"""Where, in a text, an echo of the request or a gateway's own trailer begins."""
-_ECHO_SIGNS = ("=", "input':", 'input":', "failed_generation", "fallback")
-"""One of these is in each of them."""
-_LABEL = re.compile(r"\[([a-z_]{4,60}|\d{3,6})\]")
+_LABEL = re.compile(r"(?<![\w)\]])\[([a-z_]{4,60}|\d{3,6})\](?![.\w\[])")
+"""Not an index: `messages[401].content`."""
 _CLASS = re.compile(r"\b([a-z]+(?:error|exception))\b")
-_LEADING_STATUS = re.compile(r"(?:^|\bstatus(?: code)?[:= ]+|\bapi error: |\[)([45]\d\d)\b")
+_LEADING_STATUS = re.compile(r"(?:^|\bstatus(?: code)?[:= ]+|\bapi error: |(?<![\w)\]])\[)([45]\d\d)\b(?!\]?[.\w\[])")
 _TAG = re.compile(r"<[^<>]{0,400}>")
 _BLANK = re.compile(r"\s+")
 _COUNT_KEY = re.compile(r"token|ctx|context|limit|length|window|max|retry|resets_in")
@@ -123,19 +130,51 @@ def unwrap(refusal: Refusal) -> Said:
     if refusal.headers:
         _read_headers(refusal, said)
     body = refusal.body
-    if len(body) <= MAX_BODY and (value := _json(body)) is not None:
+    if _affordable(body, said) and (value := _json(body)) is not None:
         if isinstance(value, str):
             _read_document(value.strip(), said)
         elif isinstance(value, dict | list):
             _read(value, said, 0)
         return said.close()
-    text = body if isinstance(body, str) else body[:MAX_BODY].decode("utf-8", "replace")
-    for document in _documents(text.strip()):
+    text = body if isinstance(body, str) else _text_of(body)
+    for document in _documents(text.strip() if len(text) <= MAX_BODY else _ends(text), said):
         if isinstance(document, str):
             _read_document(document, said)
         else:
             _read(document, said, 0)
     return said.close()
+
+
+def _affordable(body: bytes | str, said: Said, since: int = 0) -> bool:
+    """Whether there is little enough of it to be parsed: characters, lists, objects, commas."""
+    size = len(body) - since
+    if size > min(MAX_BODY, said.parse):
+        return False
+    said.parse -= size
+    if size <= _SMALL:
+        said.containers -= size // 3
+        return said.containers >= 0
+    lists, objects, comma = ("[", "{", ",") if isinstance(body, str) else (b"[", b"{", b",")
+    said.containers -= body.count(lists, since) + body.count(objects, since)  # type: ignore[arg-type]
+    said.items -= body.count(comma, since)  # type: ignore[arg-type]
+    return said.containers >= 0 and said.items >= 0
+
+
+def _text_of(body: bytes) -> str:
+    if len(body) > MAX_BODY:
+        body = body[: 4 * _END] + b"\n" + body[-4 * _END :]
+    return body.decode("utf-8", "replace")
+
+
+def _ends(text: str) -> str:
+    """Both ends of a text: of the last one what begins with an error's field, since the rest may be an echo that began
+    in the middle."""
+    found = _ERROR_FIELD.search(text, max(_END, len(text) - _END))
+    return text[:_END] + ("\n" + text[found.start() :] if found else "")
+
+
+_ERROR_FIELD = re.compile(r'(?<!\\)"(?:errors?|detail|error_message|error_msg)" ?: ?["{\[]')
+"""Of the answer itself: in a text of the client's the quotes are escaped."""
 
 
 def _read_document(text: str, said: Said) -> None:
@@ -149,14 +188,15 @@ def _read_headers(refusal: Refusal, said: Said) -> None:
             said.types.append(value.partition(":")[0].lower())
 
 
-def _documents(text: str) -> Iterator[JsonValue]:
+def _documents(text: str, said: Said) -> Iterator[JsonValue]:
     """What a body that is no JSON holds: the data of its SSE events, or its text."""
     if not text:
         return
     if text.startswith(("event:", "data:", ":", "id:")):
         for line in text[:MAX_TEXT].splitlines()[:40]:
             if line.startswith("data:"):
-                yield _json(line[5:]) or line[5:].strip()
+                parsed = _json(line[5:]) if _affordable(line, said) else None
+                yield parsed or line[5:].strip()
         return
     if text[0] == "<":
         yield _BLANK.sub(" ", _TAG.sub(" ", text[:MAX_TEXT]))
@@ -210,7 +250,7 @@ def _read_object(value: JsonObject, said: Said, depth: int) -> None:
             if uses & _DELTA and isinstance(inner, dict):
                 _read_delta(inner, said)
         elif isinstance(inner, str):
-            if uses:
+            if uses and not (name == "text" and "finish_reason" in value):  # the model's words
                 _read_string(uses, inner, said, depth)
         elif isinstance(inner, int | float):
             if uses:
@@ -306,23 +346,19 @@ def _read_code(number: int, said: Said) -> None:
 
 
 def _read_text(text: str, said: Said, depth: int) -> None:
-    """A text: JSON inside it is read as JSON, what stands around it as text; echoes are cut off."""
+    """A text: JSON inside it is read as JSON, what stands around it as text; echoes are cut out."""
     if said.left <= 0 or said.nodes <= 0:
         return
     said.nodes -= 1
-    if len(text) > said.left:
-        text = text[: said.left]
     inner: JsonValue = None
     if "{" in text and depth <= MAX_DEPTH:
-        text, inner = _embedded(text)
-    text = _without_echo(text.lower()).strip()
+        text, inner = _embedded(text, said)
+    if len(text) > said.left:
+        text = _ends(text)[: said.left]
+    text = without_echo(_spelled(text.lower())).strip()
     if text:
-        if "\xa0" in text or "\t" in text:
-            text = text.replace("\xa0", " ").replace("\t", " ")
         while "  " in text:
             text = text.replace("  ", " ")
-        if "’" in text:
-            text = text.replace("’", "'")
         said.left -= len(text)
         _read_labels(text[:300], said)
         said.texts.append(text)
@@ -330,14 +366,32 @@ def _read_text(text: str, said: Said, depth: int) -> None:
         _read(inner, said, depth + 1)
 
 
-def _embedded(text: str) -> tuple[str, JsonValue]:
+def _spelled(text: str) -> str:
+    """With one kind of blank and of apostrophe, and without HTML's names for characters."""
+    if not text.isascii():
+        for blank in ("\xa0", "\u2009", "\u202f"):
+            text = text.replace(blank, " ")
+        text = text.replace("’", "'")
+    if "&" in text:
+        for name, character in _ENTITIES:
+            text = text.replace(name, character)
+    return text.replace("\t", " ")
+
+
+_ENTITIES = (
+    ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&nbsp;", " "), ("&#39;", "'"), ("&#x27;", "'"),
+    ("&#34;", '"'), ("&apos;", "'"), ("&#x60;", "`"), ("&#96;", "`"), ("&#62;", ">"), ("&#60;", "<"), ("&#160;", " "),
+)  # fmt: skip
+
+
+def _embedded(text: str, said: Said) -> tuple[str, JsonValue]:
     """A text's words before its JSON object, and that object; all of the text and None where it has none."""
     if text.startswith("b'{") and text.endswith("'"):
         text = text[2:-1]
     position = -1
     for _ in range(_MAX_EMBEDDED):
         position = text.find("{", position + 1)
-        if position < 0:
+        if position < 0 or not _affordable(text, said, position):
             break
         try:
             value, _end = _DECODER.raw_decode(text, position)
@@ -346,17 +400,6 @@ def _embedded(text: str) -> tuple[str, JsonValue]:
         if isinstance(value, dict) and value:
             return text[:position].removesuffix("b'"), value
     return text, None
-
-
-def _without_echo(text: str) -> str:
-    if not any(sign in text for sign in _ECHO_SIGNS):
-        return text
-    end = len(text)
-    for marker in _ECHOED:
-        found = text.find(marker, 0, end)
-        if found >= 0:
-            end = found
-    return text[:end]
 
 
 def _read_labels(head: str, said: Said) -> None:
