@@ -80,3 +80,13 @@ async def test_quiet_is_told_once_after_each_time_something_was_asked(monkeypatc
         assert hub.connections == set()
         writer.close()
     server.close()
+
+
+def test_the_collector_is_told_what_stays_and_to_look_seldom():
+    """In a process of its own: the switches are the process's."""
+    code = (
+        "import gc; from tidegate.gateway import memory; memory.settle(); "
+        "print(gc.get_freeze_count() > 1_000, gc.get_threshold())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "True (20000, 20, 20)"

@@ -18,6 +18,7 @@ from tidegate.config import Settings
 from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
 from tidegate.engine.request import Kit
+from tidegate.gateway.access import AccessLog
 from tidegate.gateway.arrival import Arrival, ClientGone, Receive, Scope, Send, arrived
 from tidegate.gateway.asgi import AsgiClient, CutShort, Seen
 from tidegate.gateway.conversations import Conversations, fault, tell
@@ -61,6 +62,8 @@ class App:
         self.keeper = Keeper(kit.windows, store)
         self._route = lru_cache(maxsize=1024)(partial(route, providers=catalogue.names, single=self.targets.single))
         self.guard = Guard(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins)
+        self.access_log: AccessLog | None = None
+        """Where lines of requests go in place of the logger."""
         self.kept = Behind(store, on_fault=self._store_faulted) if isinstance(store, SqliteStore) else store
         """The store as requests see it: what takes a disk's time is done behind their backs."""
         self.conversations = Conversations(settings, kit, self.kept, pool, self.targets, self.environ)
@@ -84,6 +87,8 @@ class App:
                 await self.pool.close()
                 await self.keeper.stop()
                 await asyncio.to_thread(self.kept.close)
+                if self.access_log is not None:
+                    self.access_log.flush()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -163,9 +168,7 @@ class App:
             await self.conversations.answer(arrival, where, where.dialect, client, receive)
             return
         reason = "bypassed" if speaks else "not_a_conversation"
-        await relay(
-            arrival, where, client, receive, reason, targets=self.targets, pool=self.pool, environ=self.environ
-        )
+        await relay(arrival, where, client, receive, reason, targets=self.targets, pool=self.pool, environ=self.environ)
 
     async def _health(self, path: str, client: AsgiClient) -> None:
         problem = await asyncio.to_thread(self._store_problem) if path == "/readyz" else ""
@@ -207,17 +210,16 @@ class App:
             _printable(client.model),
             f"{outcome.tokens_before}->{outcome.tokens_after} tokens" if outcome.tokens_after is not None else "",
         ]
-        access.info(
-            "%s %s %s %s %s %.0fms",
-            arrival.id,
-            arrival.method,
-            arrival.path,
-            client.status or "-",
-            " ".join(word for word in words if word),
-            (time.time() - arrival.began) * 1000,
-        )
+        told = " ".join([word for word in words if word])
+        took = (time.time() - arrival.began) * 1000
+        line = f"{arrival.id} {arrival.method} {arrival.path} {client.status or '-'} {told} {took:.0f}ms"
+        if self.access_log is not None:
+            self.access_log.write(line)
+        else:
+            access.info("%s", line)
 
 
+@lru_cache(maxsize=1024)
 def _printable(name: str) -> str:
     """A client's name for a model as one short word: a line of the log stays a line."""
     return "".join(letter if "!" <= letter <= "~" else "?" for letter in name[:_LONGEST_MODEL])

@@ -1,11 +1,13 @@
-"""How the C library's allocator deals with bodies: keeps their memory for the next ones, gives it back in quiet times.
+"""How memory is dealt with while requests are served: bodies' is kept for the next ones and given back in quiet times;
+what stays is not looked through again.
 
-Knows glibc's switches; elsewhere it does nothing. Called by what serves.
+Knows the switches of glibc and of Python's collector; without glibc the first does nothing. Called by what serves.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from typing import Final
 
@@ -15,6 +17,9 @@ _KEPT: Final = 64 << 20
 """Bytes of freed memory that are kept."""
 _MAPPED: Final = 32 << 20
 """Bytes from which an allocation is a mapping of its own; glibc allows no more."""
+
+_COLLECT_AFTER: Final = (20_000, 20, 20)
+"""Objects made beyond those freed, then rounds, until circles are looked for in each generation."""
 
 _kept = False
 
@@ -33,6 +38,17 @@ def keep() -> bool:
             return False
         _kept = bool(mallopt(_M_TRIM_THRESHOLD, _KEPT)) and bool(mallopt(_M_MMAP_THRESHOLD, _MAPPED))
     return _kept
+
+
+def settle() -> None:
+    """What is there by now stays: the collector of circles need not look at it again, and need not look often.
+
+    Requests leave no circles behind; what a rare fault leaves can wait. At its own pace the collector took a sixth of a
+    small request's time (measured).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
 
 
 def release() -> None:

@@ -27,6 +27,7 @@ from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
 from tidegate.engine.request import Kit, Target
 from tidegate.gateway import memory
+from tidegate.gateway.access import AccessLog
 from tidegate.gateway.app import App
 from tidegate.gateway.catalogue import catalogue as known_providers
 from tidegate.gateway.guard import is_loopback
@@ -108,6 +109,7 @@ def run(settings: Settings, announce: Callable[[str], None] | None = None) -> No
     workers = settings.server.workers
     _check_workers(settings)
     app = build(settings)
+    app.access_log = AccessLog(sys.stderr)
     bound, address = _listen(settings, workers)
     if not is_loopback(settings.server.host):
         log.warning("bound to %s: anyone who reaches this address can use the gateway's keys", settings.server.host)
@@ -117,6 +119,7 @@ def run(settings: Settings, announce: Callable[[str], None] | None = None) -> No
         announce(address)
     if settings.server.http == "own":
         memory.keep()
+    memory.settle()
     if workers == 1:
         server_of(settings, app).run(bound[0])
     else:

@@ -48,6 +48,8 @@ class Connection(asyncio.Protocol):
         self._method = ""
         self._sent = False
         self._read_paused = False
+        self._apart = True
+        """The upstream writes the heads of its answers by themselves: so it is held until one has come otherwise."""
 
     # --- the pool's side
 
@@ -67,7 +69,7 @@ class Connection(asyncio.Protocol):
     def sent(self) -> None:
         """The request is written whole; only then may the connection be used again."""
         self._sent = True
-        if _QUICK_ACK is not None and self._transport is not None:
+        if self._apart and _QUICK_ACK is not None and self._transport is not None:
             # A server that writes head and body apart waits for the head's acknowledgement, which may be 40 ms late.
             sock = self._transport.get_extra_info("socket")
             if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -155,6 +157,7 @@ class Connection(asyncio.Protocol):
             fault = broken
         if answers.status and not response.status:
             response.filled(answers)
+            self._apart = not answers.pieces and not answers.complete
         if answers.pieces:
             self._deliver(response, answers)
         if fault is not None:
