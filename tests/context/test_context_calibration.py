@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.context.calibration import Baseline, Measured, measure
+from tidegate.context.calibration import measure
+from tidegate.context.measured import Baseline, Measured
 
 SUMS = [0, 100, 200, 300, 400]
 

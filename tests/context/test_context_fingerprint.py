@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.context.fingerprint import Chain, Hasher
+from tidegate.context.chain import Chain
+from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import Conversation, DialectName, Item, UnreadableBody

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from test_context_cut import REASONING, SYSTEM, call, human, result, says, unknown
 
 from tidegate.context.cut import newest_words, safe_cuts
+from tidegate.context.entries import Entry
 from tidegate.context.fingerprint import Hasher
-from tidegate.context.ledger import Entry
 from tidegate.context.past import SEAMS, TENANTS, Past
 from tidegate.wire.conversation import Facts
 

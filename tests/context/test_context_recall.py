@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import tidegate.context.recall as recall_module
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
-from tidegate.context.recall import Note, Recall, history_of
+from tidegate.context.note import Note
+from tidegate.context.recall import Recall, history_of
 from tidegate.wire import REQUESTS, read
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
 

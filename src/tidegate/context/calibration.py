@@ -9,31 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
+from tidegate.context.measured import Baseline, Measured
 
 RATIO_MAX: Final = 3.0
-
-
-class Baseline(msgspec.Struct, frozen=True):
-    """What a provider reported for an earlier sending of the same view: its first `length` chain items, the
-    covered ones among them replaced as they are now."""
-
-    length: int
-    input_tokens: int
-    """Cache reads and writes included."""
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """The size of a view, in tokens."""
-
-    tokens: int
-    """The calibrated size: the larger of the two below."""
-    local: int
-    """The estimate alone."""
-    baseline: int | None
-    """A reported size and the estimate of what came after it, None without a usable report."""
-    ratio: float
-    """Real tokens per estimated token, 1 … 3, for shrinking budgets that are compared with estimates."""
 
 
 def measure(

@@ -11,34 +11,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
+from tidegate.context.entries import Entry, Top
 from tidegate.context.estimate import item_tokens, request_overhead
 from tidegate.context.fingerprint import Hasher
 from tidegate.wire import REQUESTS, cache_marks
-from tidegate.wire.conversation import Conversation, DialectName, Facts, UnreadableBody
+from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
 from tidegate.wire.jsontext import canonical_dumps, loads
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One item, read."""
-
-    facts: Facts
-    tokens: int
-    """Estimated size."""
-    fingerprint: bytes
-
-
-class Top(msgspec.Struct, frozen=True, gc=False):
-    """What stands beside and before the chained items, read: system prompt, leading items, tools, schema."""
-
-    head: bytes
-    """`Hasher.head`."""
-    tokens: int
-    """Estimated size of all of it."""
-    marks: int = 0
-    """Cache marks on all of it."""
-
 
 TOPS: Final = 512
 """Tops that are remembered: one for each agent at work, and hundreds of bytes each."""

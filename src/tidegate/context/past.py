@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tidegate.context.chain import Chain
 from tidegate.context.cut import Seam, seam
-from tidegate.context.fingerprint import Chain, Hasher
-from tidegate.context.ledger import Entry
+from tidegate.context.entries import Entry
+from tidegate.context.fingerprint import Hasher
 from tidegate.wire.conversation import DialectName, Facts
 
 TENANTS: int = 4

@@ -14,9 +14,12 @@ from typing import Final
 import msgspec
 from blake3 import blake3
 
+from tidegate.context.entries import Top
 from tidegate.context.fingerprint import Hasher
-from tidegate.context.ledger import Ledger, Top
+from tidegate.context.ledger import Ledger
+from tidegate.context.note import Note
 from tidegate.context.past import ITEM_BYTES, Past
+from tidegate.context.remembered import Mark, Record
 from tidegate.wire import REQUESTS
 from tidegate.wire.body import Body, items_of
 from tidegate.wire.conversation import (
@@ -66,34 +69,6 @@ RECOUNT: Final = 1_024
 _SPACE: Final = b" \t\n\r"
 
 
-class _Mark(msgspec.Struct, frozen=True, gc=False):
-    """The end of one item: what comes before it has been read."""
-
-    count: int
-    """Items up to it, leading ones included."""
-    offset: int
-    digest: bytes
-    """Keyed hash of the body up to `offset`: it alone decides."""
-    near: int
-    """`SAMPLE` bytes before `offset`."""
-    sample: int
-    """Of the bytes from `near` to `offset`: unequal ones say no, at no cost."""
-
-
-class Note:
-    """What was read of a conversation's items, or what to begin with. Given by `Recall`, used by `history_of`."""
-
-    __slots__ = ("hasher", "kept", "past", "top")
-
-    def __init__(self, hasher: Hasher, past: Past | None = None, kept: int = 0, top: Top | None = None) -> None:
-        """The first `kept` items of `past` are the conversation's first chained items too."""
-        self.hasher, self.past, self.kept, self.top = hasher, past, kept, top
-
-    def following(self, kept: int, *, same_top: bool) -> Note:
-        """The note of a body with the first `kept` chained items of this one's, and with the same top or another."""
-        return Note(self.hasher, self.past, min(kept, self.kept), self.top if same_top else None)
-
-
 def history_of(conversation: Conversation, hasher: Hasher, ledger: Ledger) -> tuple[Past, Top]:
     """What the conversation's chained items say, and what stands beside them; items that its note knows are not looked
     at again. Raises `UnreadableBody`."""
@@ -116,31 +91,6 @@ def history_of(conversation: Conversation, hasher: Hasher, ledger: Ledger) -> tu
 _NOTHING: Final = Past()
 
 
-class _Record(msgspec.Struct, frozen=True, eq=False):
-    """A body that was read."""
-
-    keys: tuple[int, ...]
-    size: int
-    """Bytes of the body."""
-    told: Conversation
-    """The conversation without its bytes."""
-    starts: array[int]
-    ends: array[int]
-    marks: tuple[_Mark, ...]
-    """Ascending; the first is after the first chained item or later."""
-    tail_size: int
-    """Bytes from the bracket that closes the items on."""
-    tail: bytes
-    """Those bytes, or a keyed hash of them."""
-    spans: Mapping[str, tuple[int, int]]
-    """Top-level values, as they stood in the body whose tail was read last."""
-    shift: int
-    """Bytes by which the tail has moved since."""
-    note: Note
-    weight: int
-    """Bytes of memory it takes, roughly."""
-
-
 class Recall:
     """A bounded memory of bodies; the least recently used are forgotten first. May be shared by threads: what is
     remembered is never changed, and where two add at once the worst is that a body is forgotten early."""
@@ -150,8 +100,8 @@ class Recall:
     def __init__(self, hasher: Hasher, max_bytes: int = MAX_BYTES) -> None:
         """Takes about `max_bytes` of memory at most."""
         self._hasher, self._max = hasher, max_bytes
-        self._records: OrderedDict[_Record, None] = OrderedDict()
-        self._at: dict[int, tuple[_Record, ...]] = {}
+        self._records: OrderedDict[Record, None] = OrderedDict()
+        self._at: dict[int, tuple[Record, ...]] = {}
         self._bytes = 0
         self._changes = 0
 
@@ -182,7 +132,7 @@ class Recall:
 
     # -- what is known -------------------------------------------------------------------------------------------
 
-    def _find(self, dialect: DialectName, raw: bytes, keys: list[int]) -> tuple[_Record, int, blake3] | None:
+    def _find(self, dialect: DialectName, raw: bytes, keys: list[int]) -> tuple[Record, int, blake3] | None:
         """The body that shares the longest beginning with this one, which of its marks ends that, and the running hash
         up to there."""
         at = self._at
@@ -214,7 +164,7 @@ class Recall:
             running, done, place = ahead, mark.offset, n
         return (best, place, running) if place >= 0 else None
 
-    def _known(self, raw: bytes, keys: list[int], record: _Record, place: int, running: blake3) -> Conversation | None:
+    def _known(self, raw: bytes, keys: list[int], record: Record, place: int, running: blake3) -> Conversation | None:
         """The conversation of a body that begins like a known one. None or `ValueError` where it must be read whole."""
         mark, told = record.marks[place], record.told
         count, offset = mark.count, mark.offset
@@ -255,7 +205,7 @@ class Recall:
             self._keep(conversation, keys, (starts, ends), marks, spans, shift, record if same_tail else None, old)
         return conversation
 
-    def _same_tail(self, record: _Record, raw: bytes, offset: int) -> bool:
+    def _same_tail(self, record: Record, raw: bytes, offset: int) -> bool:
         start = len(raw) - record.tail_size
         if start < offset:
             return False
@@ -264,7 +214,7 @@ class Recall:
         return self._hasher.raw(raw[start:]) == record.tail
 
     def _as_told(
-        self, record: _Record, raw: bytes, starts: array[int], ends: array[int], shift: int, note: Note
+        self, record: Record, raw: bytes, starts: array[int], ends: array[int], shift: int, note: Note
     ) -> Conversation:
         told = record.told
         spans = Spans(record.spans, record.spans[told.items_key][1], shift) if shift else record.spans
@@ -293,11 +243,11 @@ class Recall:
         conversation: Conversation,
         keys: list[int],
         bounds: tuple[array[int], array[int]],
-        marks: tuple[_Mark, ...],
+        marks: tuple[Mark, ...],
         spans: Mapping[str, tuple[int, int]],
         shift: int,
-        same_tail: _Record | None,
-        old: _Record | None,
+        same_tail: Record | None,
+        old: Record | None,
     ) -> None:
         raw, note = conversation.raw, conversation.note
         keys = keys[: _levels(marks[-1].offset)][-LEVELS:]
@@ -313,7 +263,7 @@ class Recall:
         marks = _thinned(marks)
         weight = RECORD_BYTES + len(tail) + MARK_BYTES * len(marks) + (ITEM_BYTES + 16) * len(bounds[0])
         weight += note.past.weight if note.past else 0
-        record = _Record(tuple(keys), len(raw), told, *bounds, marks, tail_size, tail, spans, shift, note, weight)
+        record = Record(tuple(keys), len(raw), told, *bounds, marks, tail_size, tail, spans, shift, note, weight)
         if old is not None:
             self._forget(old)
         if weight > self._max:
@@ -328,13 +278,13 @@ class Recall:
         while self._bytes > self._max and self._records:
             self._forget(next(iter(self._records)))
 
-    def _touch(self, record: _Record) -> None:
+    def _touch(self, record: Record) -> None:
         try:
             self._records.move_to_end(record)
         except KeyError:  # forgotten by another thread just now
             pass
 
-    def _forget(self, record: _Record) -> None:
+    def _forget(self, record: Record) -> None:
         try:
             del self._records[record]
         except KeyError:  # by another thread, just now
@@ -368,7 +318,7 @@ def _levels(size: int) -> int:
     return max(1, ((size - SAMPLE) // FIRST).bit_length())
 
 
-def _likely(marks: tuple[_Mark, ...], raw: bytes) -> int:
+def _likely(marks: tuple[Mark, ...], raw: bytes) -> int:
     """The last mark that the body seems to have, -1 for none."""
     last = marks[-1]
     if last.offset <= (size := len(raw)) and hash(raw[last.near : last.offset]) == last.sample:
@@ -383,7 +333,7 @@ def _likely(marks: tuple[_Mark, ...], raw: bytes) -> int:
     return 0 if len(marks) > 1 else -1
 
 
-def _marks(running: blake3, raw: bytes, done: int, ends: array[int], known: int) -> tuple[_Mark, ...]:
+def _marks(running: blake3, raw: bytes, done: int, ends: array[int], known: int) -> tuple[Mark, ...]:
     """Marks after the newest items and, ever fewer, after those before them, but none of the first `known`. `running`
     has hashed `done` bytes."""
     marks, view, total = [], memoryview(raw), len(ends)
@@ -393,18 +343,18 @@ def _marks(running: blake3, raw: bytes, done: int, ends: array[int], known: int)
         offset = ends[count - 1]
         running.update(view[done:offset])
         done, near = offset, max(0, offset - SAMPLE)
-        marks.append(_Mark(count, offset, running.digest(), near, hash(raw[near:offset])))
+        marks.append(Mark(count, offset, running.digest(), near, hash(raw[near:offset])))
     return tuple(marks)
 
 
 _FAR: Final = tuple(reversed([FINE << n for n in range(24)]))
 
 
-def _thinned(marks: tuple[_Mark, ...]) -> tuple[_Mark, ...]:
+def _thinned(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
     """Fewer of the marks that are far from the end, where there are many."""
     if len(marks) <= MARKS:
         return marks
-    kept: list[_Mark] = []
+    kept: list[Mark] = []
     newest, least = marks[-1].count, 0
     for mark in reversed(marks):
         back = newest - mark.count
@@ -414,7 +364,7 @@ def _thinned(marks: tuple[_Mark, ...]) -> tuple[_Mark, ...]:
     return tuple(reversed(kept))
 
 
-def _with(record: _Record, count: int, new: Items, raw: bytes) -> Items:
+def _with(record: Record, count: int, new: Items, raw: bytes) -> Items:
     """The first `count` items of a body and new ones."""
     starts, ends = new.bounds()
     return Items(raw, record.starts[:count] + starts, record.ends[:count] + ends)

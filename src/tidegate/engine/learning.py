@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from tidegate.context.calibration import Baseline
+from tidegate.context.measured import Baseline
 from tidegate.engine.checkpoint import Checkpoint, Report, StoreError
 from tidegate.engine.effects import Effect, Finish, Notify, Save
 from tidegate.engine.request import Request

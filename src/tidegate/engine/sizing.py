@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil
 
-import msgspec
-
 from tidegate.context.budget import Budget
 from tidegate.context.budget import budget as exact_budget
-from tidegate.context.calibration import RATIO_MAX, Baseline, Measured, measure
+from tidegate.context.calibration import RATIO_MAX, measure
+from tidegate.context.measured import Baseline, Measured
 from tidegate.engine.checkpoint import Report
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.view import History, View
@@ -23,19 +22,22 @@ budget = lru_cache(maxsize=1_024)(exact_budget)
 """Few differ: they hang on a window, a policy and the output that a client asks for. Exact arithmetic is slow."""
 
 
-class Sizing(msgspec.Struct, frozen=True, eq=False):
+class Sizing:
     """The sizes of one request. Those of a view are found once."""
 
-    request: Request
-    kit: Kit
-    history: History
-    reports: tuple[Report, ...] = ()
-    """What the store knows of earlier sendings of this history."""
-    observed: float = 1.0
-    """Real tokens per estimated token, as far as a refusal of this request has shown; at least 1."""
-    sizes: list[tuple[View, Measured]] = msgspec.field(default_factory=list)
-    shown: list[Budget] = msgspec.field(default_factory=list)
-    """The limits that the diagnostics told: the decision before sending is made by the same ones."""
+    __slots__ = ("_sizes", "history", "kit", "observed", "reports", "request", "shown")
+
+    def __init__(
+        self, request: Request, kit: Kit, history: History, reports: tuple[Report, ...] = (), observed: float = 1.0
+    ) -> None:
+        self.request, self.kit, self.history = request, kit, history
+        self.reports = reports
+        """What the store knows of earlier sendings of this history."""
+        self.observed = observed
+        """Real tokens per estimated token, as far as a refusal of this request has shown; at least 1."""
+        self.shown: list[Budget] = []
+        """The limits that the diagnostics told: the decision before sending is made by the same ones."""
+        self._sizes: list[tuple[View, Measured]] = []
 
     def __repr__(self) -> str:
         """What may be shown of it: no words."""
@@ -63,7 +65,7 @@ class Sizing(msgspec.Struct, frozen=True, eq=False):
 
     def measured(self, view: View) -> Measured:
         """The calibrated size of a view: reports count only for the very same view at the same place."""
-        for known, size in self.sizes:
+        for known, size in self._sizes:
             if known is view:
                 return size
         size = measure(
@@ -77,7 +79,7 @@ class Sizing(msgspec.Struct, frozen=True, eq=False):
         if self.observed > 1:
             tokens = max(size.tokens, ceil(size.local * self.observed))
             size = Measured(tokens, size.local, size.baseline, max(size.ratio, self.observed))
-        self.sizes.append((view, size))
+        self._sizes.append((view, size))
         return size
 
     def refused(self, view: View, input_tokens: int | None) -> Sizing:

@@ -13,9 +13,11 @@ from typing import Literal
 import msgspec
 
 from tidegate.compactors.summary import mark
+from tidegate.context.chain import Chain
+from tidegate.context.entries import Entry
 from tidegate.context.estimate import item_tokens, text_tokens
-from tidegate.context.fingerprint import Chain, Hasher
-from tidegate.context.ledger import Entry, Ledger
+from tidegate.context.fingerprint import Hasher
+from tidegate.context.ledger import Ledger
 from tidegate.context.past import Past
 from tidegate.context.recall import history_of
 from tidegate.engine.checkpoint import Artifact, Checkpoint
@@ -34,18 +36,21 @@ ON_DEMAND = "anthropic"
 DROP_BLOCK_BETA = "thinking-binding-controls-2026-08-01"
 
 
-class History(msgspec.Struct, frozen=True, eq=False):
-    """A request's items, read: the chain and, for each chained item, its facts and size."""
+class History:
+    """A request's items, read: the chain and, for each chained item, its facts and size. Nothing of it changes."""
 
-    conversation: Conversation
-    chain: Chain
-    head: bytes
-    past: Past
-    """Of the chained items only."""
-    overhead: int
-    """Tokens of all that is never compacted: system, leading system items, tools, schema."""
-    marks: int = 0
-    """Cache marks on all of that."""
+    __slots__ = ("chain", "conversation", "head", "marks", "overhead", "past")
+
+    def __init__(
+        self, conversation: Conversation, chain: Chain, head: bytes, past: Past, overhead: int, marks: int = 0
+    ) -> None:
+        self.conversation, self.chain, self.head = conversation, chain, head
+        self.past = past
+        """Of the chained items only."""
+        self.overhead = overhead
+        """Tokens of all that is never compacted: system, leading system items, tools, schema."""
+        self.marks = marks
+        """Cache marks on all of that."""
 
     def __repr__(self) -> str:
         """What may be shown of it: no words."""
@@ -78,17 +83,32 @@ class History(msgspec.Struct, frozen=True, eq=False):
         return value
 
 
-class View(msgspec.Struct, frozen=True, eq=False):
-    """What is forwarded: the first `covered` chained items replaced by `checkpoint`, the rest as they are."""
+_NO_HEADERS: Mapping[str, str] = {}
 
-    body: bytes
-    covered: int
-    checkpoint: Checkpoint | None
-    tokens: int
-    """Estimated, uncalibrated."""
-    artifact_tokens: int = 0
-    """Estimated tokens of the artifact and the items retained with it."""
-    add_headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+class View:
+    """What is forwarded: the first `covered` chained items replaced by `checkpoint`, the rest as they are.
+
+    Nothing of it changes.
+    """
+
+    __slots__ = ("add_headers", "artifact_tokens", "body", "checkpoint", "covered", "tokens")
+
+    def __init__(
+        self,
+        body: bytes,
+        covered: int,
+        checkpoint: Checkpoint | None,
+        tokens: int,
+        artifact_tokens: int = 0,
+        add_headers: Mapping[str, str] = _NO_HEADERS,
+    ) -> None:
+        self.body, self.covered, self.checkpoint = body, covered, checkpoint
+        self.tokens = tokens
+        """Estimated, uncalibrated."""
+        self.artifact_tokens = artifact_tokens
+        """Estimated tokens of the artifact and the items retained with it."""
+        self.add_headers = add_headers
 
     def __repr__(self) -> str:
         """What may be shown of it: no words."""
@@ -96,7 +116,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     def with_checkpoint(self, checkpoint: Checkpoint) -> View:
         """The same view, of a checkpoint that says more of itself."""
-        return msgspec.structs.replace(self, checkpoint=checkpoint)
+        return View(self.body, self.covered, checkpoint, self.tokens, self.artifact_tokens, self.add_headers)
 
     @property
     def chain(self) -> bytes:
@@ -172,20 +192,26 @@ def barred_cuts(history: History, target: Target) -> frozenset[int]:
     return frozenset(barred)
 
 
-class _Made(msgspec.Struct, frozen=True, eq=False):
+class _Made:
     """What was put in the place of the items before a cut. It hangs on them, on the one after it, and on what is told
-    here."""
+    here. Nothing of it changes."""
 
-    artifact: Artifact
-    merge_user: bool
-    lists: bool
-    leave_out: bool
-    control: bytes
-    """The cache mark on the summary, raw; empty for none."""
-    items: tuple[bytes, ...]
-    taken: int
-    """How many items after the cut are merged into it."""
-    tokens: int
+    __slots__ = ("_artifact", "_how", "items", "taken", "tokens")
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        how: tuple[bool, bool, bool, bytes],
+        items: tuple[bytes, ...],
+        taken: int,
+        tokens: int,
+    ) -> None:
+        """`taken`: how many items after the cut are merged into it."""
+        self._artifact, self._how, self.items, self.taken, self.tokens = artifact, how, items, taken, tokens
+
+    def fits(self, artifact: Artifact, how: tuple[bool, bool, bool, bytes]) -> bool:
+        """Whether it would be made alike again."""
+        return self._how == how and self._artifact == artifact
 
 
 def replaced(history: History, checkpoint: Checkpoint, target: Target) -> View:
@@ -219,16 +245,13 @@ def _made(history: History, artifact: Artifact, covered: int, target: Target, *,
     control = _control(history, artifact, covered)
     seam = past.seam(covered)
     made = seam.made
-    if (
-        isinstance(made, _Made)
-        and made.artifact == artifact
-        and (made.merge_user, made.lists, made.leave_out, made.control) == (merge_user, lists, leave_out, control)
-    ):
+    how = (merge_user, lists, leave_out, control)
+    if isinstance(made, _Made) and made.fits(artifact, how):
         return made
     keep = _without_thinking if leave_out else _as_it_came
     items, taken = _artifact_items(history, artifact, covered, target, keep, control)
     tokens = artifact_size(history, artifact)
-    made = _Made(artifact, merge_user, lists, leave_out, control, tuple(items), taken, tokens)
+    made = _Made(artifact, how, tuple(items), taken, tokens)
     past.remember(msgspec.structs.replace(seam, made=made, made_bytes=sum(map(len, items)) + len(artifact.text)))
     return made
 

@@ -1,0 +1,30 @@
+"""Sizes: what a provider has counted, and what that makes of an estimate.
+
+Made by `context.calibration` and by the engine.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """What a provider reported for an earlier sending of the same view: its first `length` chain items, the
+    covered ones among them replaced as they are now."""
+
+    length: int
+    input_tokens: int
+    """Cache reads and writes included."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The size of a view, in tokens."""
+
+    tokens: int
+    """The calibrated size: the larger of the two below."""
+    local: int
+    """The estimate alone."""
+    baseline: int | None
+    """A reported size and the estimate of what came after it, None without a usable report."""
+    ratio: float
+    """Real tokens per estimated token, 1 … 3, for shrinking budgets that are compared with estimates."""
