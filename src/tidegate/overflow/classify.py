@@ -14,7 +14,7 @@ from tidegate.overflow.answered import judge_success, plain
 from tidegate.overflow.numbers import NONE, Numbers, Weighed, gather, near_window, weigh
 from tidegate.overflow.pattern import Pattern, first_of
 from tidegate.overflow.rules import Match, Reading, Rules, RuleSpec
-from tidegate.overflow.sizes import sizes, stated_limit
+from tidegate.overflow.sizes import sizes, stated_limit, summed
 from tidegate.overflow.text import Text
 from tidegate.overflow.unwrap import Said, unwrap
 from tidegate.overflow.verdict import Action, Evidence, Kind, Refusal, Sent, Verdict
@@ -54,7 +54,11 @@ _STATED_WITHIN = 2000
 _MAX_HITS = 8
 _OUTPUT = re.compile(r"output|completion|max_tokens|generat")
 _INPUT = re.compile(r"prompt|input|context|messages|conversation|window")
-_ABOUT_SIZE = re.compile(r"token|length|too long|longer|长")
+_ABOUT_SIZE = re.compile(
+    r"token|length|too long|longer|[长長]|длин|токен|контекст|토큰|길이|깁|トークン|コンテキスト|jeton|longueur|"
+    r"longitud|lunghezza|comprimento|länge|zu lang|trop long|largo|lungo|longo"
+)
+_LONGEST_WAIT = 366 * 86_400.0
 _WAIT_WORDS = ("try again", "retry", "reset", "wait")
 _WAIT = re.compile(
     r"(?:try again|retry|reset|wait)[a-z ]{0,16} (?:in|after|at least)? ?~?"
@@ -75,7 +79,7 @@ def classify(refusal: Refusal, rules: Rules | None = None, *, sent: Sent | None 
     try:
         return _judge(refusal, rules or Rules(), sent)
     except Exception:  # a rule or a body of a kind nobody thought of must not fail the request
-        kind = _by_status(refusal.status or 400)
+        kind = _by_status(refusal.status if isinstance(refusal.status, int) else 400)
         return Verdict(kind, ACTIONS.get(kind, "none"), certain=False, evidence=Evidence("unreadable", "classify"))
 
 
@@ -129,13 +133,14 @@ def two_of_three(said: Said, reading: Reading, rules: Rules, *, vetoed: bool = T
     parts = rules.evidence(reading)
     if not (stated or parts["relation"]) or not (parts["bound"] or parts["subject"]):
         return None
-    if vetoed and ((404 in said.statuses and not stated) or rules.generic_counter(reading)):
+    if vetoed and ((404 in said.statuses and not stated) or rules.generic_counter(reading, summed=summed(text))):
         return None
     for sentence in _sentences(text, parts["relation"], stated=bool(stated)):
         words = _evidence(sentence, parts)
         if words:
             return Match(_GENERIC, words, stated)
-    if stated and _ABOUT_SIZE.search(text) and first_of(parts["bound"], text):
+    of_output = _OUTPUT.search(text) and not _INPUT.search(text)
+    if stated and not of_output and _ABOUT_SIZE.search(text) and first_of(parts["bound"], text):
         return Match(_GENERIC, "stated sizes", stated)
     return None
 
@@ -189,8 +194,35 @@ def _of_overflow(
     if match.rule is _GENERIC:
         certain = weighed.certain and bool(numbers.bound and numbers.input)
         weighed = Weighed(weighed.kind, certain=certain, room=weighed.room)
+    if _contradicted(numbers, sent):
+        return _disbelieved(match, said)
     second = runner_up or ("overflow" if weighed.kind == "output_limit" else None)
     return _verdict(match, weighed.kind, numbers, certain=weighed.certain, room=weighed.room, runner_up=second)
+
+
+def _contradicted(numbers: Numbers, sent: Sent | None) -> bool:
+    """Whether the size that is stated is so far above what was sent that it is of another request, or the user's words:
+    not where the estimate may be of little worth, or what was sent may be over the limit all the same.
+    """
+    if sent is None or not sent.tokens or sent.media or numbers.input is None:
+        return False
+    bound = min(numbers.bound or numbers.input, sent.window or numbers.input)
+    return numbers.input > _FAR * sent.tokens + _MARGIN and sent.tokens * _FAR < bound
+
+
+def _disbelieved(match: Match, said: Said) -> Verdict:
+    """A code is an overflow's whatever the numbers; words are not."""
+    if match.rule.code or match.rule.type:
+        return _verdict(match, "overflow", NONE, certain=False)
+    status = said.statuses[0] if said.statuses else 400
+    kind = _by_status(status)
+    verdict = plain(kind, match.rule.id, certain=False, runner_up="overflow")
+    evidence = Evidence(match.rule.id, match.rule.file, match.words[:120])
+    return replace(verdict, action=ACTIONS.get(kind, "none"), evidence=evidence)
+
+
+_FAR = 3
+_MARGIN = 2_000
 
 
 def _of_other(match: Match, refusal: Refusal, said: Said, text: Text, runner_up: Kind | None) -> Verdict:
@@ -308,11 +340,13 @@ def _retry_after(refusal: Refusal, said: Said, text: Text) -> float | None:
     headers = {name.lower(): value for name, value in (refusal.headers or {}).items()}
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
-            return float(headers[name]) * unit
+            seconds = float(headers[name]) * unit
         except (KeyError, ValueError):
             continue
+        if 0 <= seconds <= _LONGEST_WAIT:  # not what is no number, nor endless
+            return seconds
     for name in ("resets_in_seconds", "retry_after", "retry_after_seconds"):
-        if name in said.numbers:
+        if 0 <= said.numbers.get(name, -1) <= _LONGEST_WAIT:
             return float(said.numbers[name])
     for word in _WAIT_WORDS:
         at = text.string.find(word, 0, 4000)

@@ -47,9 +47,17 @@ def without_echo(text: str) -> str:
     if "user" in text or "tool" in text or "function" in text or "json at" in text:
         found = _FROM_HERE.search(text)
         text = text[: found.start()] if found else text
-    if "'" in text or '"' in text or "“" in text or "«" in text:
-        text = _without_quotations(text)
-    return text
+    return _without_quotations(text) if _may_quote(text) else text
+
+
+def _may_quote(text: str) -> bool:
+    """Whether a quote or a bracket opens anywhere: not that of "model's"."""
+    if "'" in text or '"' in text:
+        return (
+            " '" in text or ' "' in text or ":'" in text or ':"' in text or "='" in text or '="' in text
+            or ":[" in text or ": [" in text or ":{" in text or ": {" in text
+        )  # fmt: skip
+    return ": [" in text or ": {" in text or "“" in text or "«" in text
 
 
 def _without_quotations(text: str) -> str:

@@ -58,6 +58,8 @@ class Match:
     numbers: Mapping[str, int] = field(default_factory=dict)
 
 
+_PER_TIME = ("per_time",)
+"""Counter-evidence of the shared file against every pattern of an overflow."""
 PARTS = ("subject", "relation", "bound")
 """Of the evidence for wordings that nobody has listed."""
 
@@ -133,10 +135,13 @@ class Rules:
     @cached_property
     def _against(self) -> Mapping[tuple[str, ...], frozenset[int]]:
         """The positions of the patterns that turn a rule off, by its `unless`."""
-        every = {rule.unless for rule in (*self.all, *self._worded)} | {self._generic_unless}
+        every = {rule.unless for rule in (*self.all, *self._worded)}
+        every |= {self._generic_unless, self._summed_unless, _PER_TIME}
         return {
             unless: frozenset(
-                self._positions[source] for name in unless for source in self._shared.counter.get(name, (name,))
+                self._positions[source]
+                for name in unless
+                for source in self._shared.counter.get(name, () if name in _PER_TIME else (name,))
             )
             for unless in every
         }
@@ -148,6 +153,10 @@ class Rules:
     @cached_property
     def _generic_unless(self) -> tuple[str, ...]:
         return tuple(self._shared.evidence.get("unless", ()))
+
+    @cached_property
+    def _summed_unless(self) -> tuple[str, ...]:
+        return tuple(name for name in self._generic_unless if name != "output_cap")
 
     @cached_property
     def _evidence(self) -> Mapping[str, frozenset[int]]:
@@ -188,7 +197,10 @@ class Rules:
         """Why a rule does not hold, or nothing."""
         if rule.status and not _one_in(rule.status, said.statuses):
             return f"status {', '.join(map(str, said.statuses)) or 'unknown'}"
-        quoted = self._quoted(found.start(), reading) if found and rule.kind == "overflow" else ""
+        of_words = found is not None and rule.kind == "overflow"
+        quoted = (
+            self._quoted(found.start(), reading) or self.countered(_PER_TIME, reading) if of_words and found else ""
+        )
         return quoted or self.countered(rule.unless, reading)
 
     def _quoted(self, at: int, reading: Reading) -> str:
@@ -236,9 +248,10 @@ class Rules:
                 return found[0]
         return ""
 
-    def generic_counter(self, reading: Reading) -> str:
-        """Counter-evidence against two-of-three evidence: its words, or nothing."""
-        return self.countered(self._generic_unless, reading)
+    def generic_counter(self, reading: Reading, *, summed: bool = False) -> str:
+        """Counter-evidence against two-of-three evidence: its words, or nothing. Where prompt and output are `summed`,
+        that the output's limit is named is none."""
+        return self.countered(self._summed_unless if summed else self._generic_unless, reading)
 
     def evidence(self, reading: Reading) -> Mapping[str, tuple[Pattern, ...]]:
         """The patterns of each part of two-of-three evidence that the text may match."""

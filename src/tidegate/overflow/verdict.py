@@ -22,7 +22,7 @@ class Refusal:
 
     status: int | None
     body: bytes | str = field(repr=False)
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
     in_stream: bool = False
 
 
