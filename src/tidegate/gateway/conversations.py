@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from tidegate.config import Settings
 from tidegate.drive.aio import Driver, Pace, prepare
@@ -19,12 +18,13 @@ from tidegate.engine.checkpoint import Store
 from tidegate.engine.effects import Notify, Outcome, Prepare, UpstreamError
 from tidegate.engine.exchange import Life, counted, exchange, relayed
 from tidegate.engine.request import Kit, Request
-from tidegate.gateway.arrival import Arrival, Receive, while_connected, whole_body
+from tidegate.gateway.arrival import Arrival, Receive
 from tidegate.gateway.asgi import AsgiClient, CutShort
 from tidegate.gateway.credentials import Tenants
 from tidegate.gateway.edge import Edge, Host, Line
 from tidegate.gateway.heading import Headings
 from tidegate.gateway.messages import BYPASS, bypasses, unbound
+from tidegate.gateway.receiving import while_connected, whole_body
 from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Choice, NoProvider, Targets
@@ -33,25 +33,31 @@ from tidegate.gateway.windows import Asking
 from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
-from tidegate.wire.discreet import Discreet
 from tidegate.wire.own_compaction import own_compaction
 
 steps = logging.getLogger("tidegate.steps")
 
 
-class Reading(Discreet, frozen=True):
-    """A request's body, read as far as it can be."""
+class Reading:
+    """A request's body, read as far as it can be. Nothing of it changes."""
 
-    hidden: ClassVar[frozenset[str]] = frozenset({"body", "conversation"})
+    __slots__ = ("body", "changed", "choice", "conversation", "reason")
 
-    choice: Choice
-    body: bytes
-    """As it goes upstream if nothing changes."""
-    conversation: Conversation | None = None
-    reason: str = ""
-    """Why there is no conversation, or why it is left alone."""
-    changed: bool = False
-    """`body` is not the client's own: a provider's name was taken out of it, and it is not compressed."""
+    def __init__(
+        self,
+        choice: Choice,
+        body: bytes,
+        conversation: Conversation | None = None,
+        reason: str = "",
+        changed: bool = False,
+    ) -> None:
+        self.choice, self.conversation = choice, conversation
+        self.body = body
+        """As it goes upstream if nothing changes."""
+        self.reason = reason
+        """Why there is no conversation, or why it is left alone."""
+        self.changed = changed
+        """`body` is not the client's own: a provider's name was taken out of it, and it is not compressed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +138,7 @@ class Crossing:
             arrival.query,
             unbound(heading.headers) if reading.changed else heading.headers,
             reading.body,
-            self.heard,
-            None if reading.changed else heading.lines,
+            lines=None if reading.changed else heading.lines,
         )
         self.life: Life = self._life(where)
 
@@ -152,7 +157,9 @@ class Crossing:
         house = self._house
         client.provider, client.model = self.provider, self.model
         client.streams = self.reading.conversation is not None and self.reading.conversation.stream
-        driver = Driver(self.dialect, self.upstream, client, house.store, house.flights, house.pace, self.notify)
+        # Only here: a crossing that held what holds it would outlive its request.
+        upstream = self.upstream.telling(self.heard)
+        driver = Driver(self.dialect, upstream, client, house.store, house.flights, house.pace, self.notify)
         try:
             await driver.drive(self.life, begun)
         except (UpstreamError, CutShort):
@@ -162,7 +169,7 @@ class Crossing:
             if client.begun:
                 raise
             client.outcome = Outcome(reason="fault")
-            await pass_on(await self.upstream.send(None, {}), client)
+            await pass_on(await upstream.send(None, {}), client)
 
     def prepare(self, effect: Prepare) -> bool:
         """Begins a compaction for a later turn, with this client's credential."""
