@@ -86,7 +86,12 @@ def compile_into(folder: Path) -> None:
 
     code = folder / "code"
     extensions = mypycify(
-        ["--config-file", str(ROOT / "pyproject.toml"), "--follow-imports=silent", *listed()],
+        [
+            f"--config-file={ROOT / 'pyproject.toml'}",
+            f"--cache-dir={folder / 'types'}",
+            "--follow-imports=silent",
+            *listed(),
+        ],
         group_name=LIBRARY,
         target_dir=str(code),
         opt_level="2",

@@ -15,7 +15,8 @@ from rawserver import HOLD, chunks, stream_head
 from running import Running, running
 from stores import recorded
 
-from tidegate.gateway.arrival import ClientGone, while_connected
+from tidegate.gateway.arrival import ClientGone
+from tidegate.gateway.receiving import while_connected
 from tidegate.simulator import SimulatorSettings, Step
 
 DIALECTS = pytest.mark.parametrize(("dialect", "path"), PATHS.items(), ids=list(PATHS))

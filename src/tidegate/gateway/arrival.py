@@ -1,19 +1,16 @@
-"""A request as it comes in over ASGI: its head, its body within a limit or as a stream, and whether its client is still
-there.
+"""The head of a request, as the own server has read it or as it comes over ASGI.
 
-Knows ASGI's scope and receive; nothing of what the request asks for. Called by the app and by what answers for it.
+Knows ASGI's scope; nothing of what the request asks for. Called by the servers, the app and what answers for it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
-from tidegate.upstream.decode import BodyTooLarge
 from tidegate.upstream.http import Headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -135,71 +132,3 @@ if hasattr(os, "register_at_fork"):
 def next_id() -> str:
     """The name of the next request: 16 hex digits."""
     return f"{_ids.word}{next(_ids.count) & 0xFFFFFFFF:08x}"
-
-
-async def whole_body(arrival: Arrival, receive: Receive, limit: int) -> bytes:
-    """The body. Raises `BodyTooLarge` over `limit` bytes, before any is read where its length is announced, and
-    `ClientGone`."""
-    if (arrival.length or 0) > limit:
-        raise too_large(limit)
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in body_pieces(receive):
-        size += len(piece)
-        if size > limit:
-            raise too_large(limit)
-        pieces.append(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def too_large(limit: int) -> BodyTooLarge:
-    """The error of a body over the limit."""
-    return BodyTooLarge(
-        f"The request body is larger than {limit} bytes, this gateway's limit. "
-        "Raise server.body_limit_bytes to allow it."
-    )
-
-
-async def body_pieces(receive: Receive) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises `ClientGone` where it stops."""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        if piece := message.get("body", b""):
-            yield piece
-        if not message.get("more_body", False):
-            return
-
-
-async def while_connected(
-    work: Awaitable[None], receive: Receive, answered: Callable[[], bool], read: asyncio.Event | None = None
-) -> None:
-    """Awaits the work, which a client that leaves before it is `answered` cancels. Raises `ClientGone` then.
-
-    What is left to do after the answer is done in peace: a client may well close the moment it has all. `read` is set
-    once the work has done with the body; until then the work itself sees a client leave.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    gone = False
-
-    async def watch() -> None:
-        nonlocal gone
-        if read is not None:
-            await read.wait()
-        while (await receive())["type"] != "http.disconnect":
-            pass  # the rest of a body that the upstream did not want
-        if not answered():
-            gone = True
-            task.cancel()
-
-    watcher = asyncio.create_task(watch())
-    try:
-        await work
-    except asyncio.CancelledError:
-        if gone and task.uncancel() == 0:
-            raise ClientGone from None
-        raise
-    finally:
-        watcher.cancel()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import ClassVar
 
 from tidegate.gateway.arrival import Arrival
 from tidegate.gateway.credentials import identity, with_key
@@ -18,25 +17,24 @@ from tidegate.gateway.targets import Targets
 from tidegate.providers import Provider
 from tidegate.upstream.http import Headers, header_lines
 from tidegate.wire.conversation import DialectName
-from tidegate.wire.discreet import Discreet
 
 KEPT = 1024
 """Heads remembered: of about as many clients, some KB each."""
 
 
-class Heading(Discreet, frozen=True):
-    """Where a request goes, under which headers, in whose name."""
+class Heading:
+    """Where a request goes, under which headers, in whose name. Nothing of it changes."""
 
-    hidden: ClassVar[frozenset[str]] = frozenset({"url", "headers", "lines", "secret"})
+    __slots__ = ("headers", "lines", "root", "secret", "url")
 
-    url: str
-    root: str
-    headers: Headers
-    """As they go upstream, credential included."""
-    lines: bytes
-    """The same, written."""
-    secret: bytes
-    """All that tells its caller from others; empty for nothing."""
+    def __init__(self, url: str, root: str, headers: Headers, lines: bytes, secret: bytes) -> None:
+        self.url, self.root = url, root
+        self.headers = headers
+        """As they go upstream, credential included."""
+        self.lines = lines
+        """The same, written."""
+        self.secret = secret
+        """All that tells its caller from others; empty for nothing."""
 
 
 class Headings:

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from tidegate.engine.effects import Outcome
-from tidegate.gateway.arrival import Arrival, Receive, body_pieces, while_connected, whole_body
+from tidegate.gateway.arrival import Arrival, Receive
 from tidegate.gateway.asgi import AsgiClient
 from tidegate.gateway.credentials import with_key
 from tidegate.gateway.messages import forwarded, spoken
+from tidegate.gateway.receiving import body_pieces, while_connected, whole_body
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Targets
 from tidegate.upstream.client import Answer, Client

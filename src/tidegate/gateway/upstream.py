@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt, wait_random
 
@@ -18,7 +17,6 @@ from tidegate.upstream.client import Answer, Client, ListenedAnswer
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers, Request
 from tidegate.upstream.url import join
-from tidegate.wire.discreet import Discreet
 
 REPLY_LIMIT = 16 << 20
 """Bytes of a summary call's reply."""
@@ -34,41 +32,53 @@ CALL_WAIT = wait_random(0.3, 0.9)
 """Seconds before the second."""
 
 
-class ClientUpstream(Discreet, frozen=True):
-    """Where one client's requests go."""
+class ClientUpstream:
+    """Where one client's requests go. Nothing of it changes."""
 
-    hidden: ClassVar[frozenset[str]] = frozenset({"url", "query", "headers", "original", "lines", "on_status"})
+    __slots__ = ("_headers", "_lines", "_method", "_on_status", "_original", "_pool", "_query", "_root", "_url")
 
-    pool: Client
-    method: str
-    url: str
-    root: str
-    query: bytes
-    headers: Headers
-    """As they go upstream, credential included."""
-    original: bytes
-    """The body as it goes upstream if nothing changes, encoded as `headers` say."""
-    on_status: Callable[[int], None] = lambda status: None
-    """Hears the status of every answer to the client's credential."""
-    lines: bytes | None = None
-    """`headers` as they are written, where that is known."""
+    def __init__(
+        self,
+        pool: Client,
+        method: str,
+        url: str,
+        root: str,
+        query: bytes,
+        headers: Headers,
+        original: bytes,
+        lines: bytes | None = None,
+        on_status: Callable[[int], None] | None = None,
+    ) -> None:
+        """`headers` as they go upstream, credential included; `lines`: the same, written, where that is known.
+        `original` is the body as it goes upstream if nothing changes, encoded as `headers` say. `on_status` hears the
+        status of every answer to the client's credential."""
+        self._pool, self._method, self._url, self._root, self._query = pool, method, url, root, query
+        self._headers, self._original, self._on_status, self._lines = headers, original, on_status, lines
+
+    def telling(self, on_status: Callable[[int], None]) -> ClientUpstream:
+        """The same, and `on_status` hears the status of every answer."""
+        return ClientUpstream(
+            self._pool, self._method, self._url, self._root, self._query, self._headers, self._original, self._lines,
+            on_status,
+        )  # fmt: skip
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Answer:
         """See `tidegate.drive.aio.Upstream`."""
-        response = await self.pool.send(self._request(body, add_headers))
-        self.on_status(response.status)
+        response = await self._pool.send(self._request(body, add_headers))
+        if self._on_status is not None:
+            self._on_status(response.status)
         return response
 
     def send_now(
         self, body: bytes | None, add_headers: Mapping[str, str], listener: Callable[[bool], None]
     ) -> ListenedAnswer | None:
         """See `tidegate.drive.direct.Edge`."""
-        return self.pool.send_now(self._request(body, add_headers), listener)
+        return self._pool.send_now(self._request(body, add_headers), listener)
 
     def _request(self, body: bytes | None, add_headers: Mapping[str, str]) -> Request:
         if body is None:
-            return Request(self.method, self.url, self.headers, self.original, lines=self.lines)
-        return Request(self.method, self.url, with_added(unbound(self.headers), add_headers), body)
+            return Request(self._method, self._url, self._headers, self._original, lines=self._lines)
+        return Request(self._method, self._url, with_added(unbound(self._headers), add_headers), body)
 
     async def call(self, call: Call) -> Reply:
         """See `tidegate.drive.aio.Upstream`. A call lost on the way, or to a server in trouble, is made once more."""
@@ -86,7 +96,7 @@ class ClientUpstream(Discreet, frozen=True):
 
     async def _call_once(self, call: Call) -> Reply:
         kept = [
-            (name, value) for name, value in unbound(self.headers) if name.decode("latin-1") not in call.drop_headers
+            (name, value) for name, value in unbound(self._headers) if name.decode("latin-1") not in call.drop_headers
         ]
         headers = with_added(
             kept,
@@ -96,10 +106,10 @@ class ClientUpstream(Discreet, frozen=True):
                 **call.add_headers,
             },
         )
-        request = Request("POST", join(self.root, call.path, self.query), headers, call.body)
+        request = Request("POST", join(self._root, call.path, self._query), headers, call.body)
         try:
             async with asyncio.timeout(call.timeout):
-                response = await self.pool.send(request)
+                response = await self._pool.send(request)
                 try:
                     body = await response.read_all(REPLY_LIMIT)
                 finally:

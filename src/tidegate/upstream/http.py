@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
-
-import msgspec
+from typing import NamedTuple, TypeAlias
 
 from tidegate.engine.effects import UpstreamError
 from tidegate.upstream.proxy import Proxy
 from tidegate.upstream.url import Address
-from tidegate.wire.discreet import Discreet
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -43,25 +40,34 @@ HOP_BY_HOP = frozenset(
 _COMMON_CONNECTIONS = frozenset({b"keep-alive", b"close", b"Keep-Alive", b"Close"})
 
 
-class Request(Discreet, frozen=True):
-    """One request to an upstream.
+class Request:
+    """One request to an upstream. Nothing of it changes.
 
     `headers` go out as they are, so they hold no hop-by-hop names, no Host and no Content-Length: the pool
     sets those.
     """
 
-    hidden: ClassVar[frozenset[str]] = frozenset({"url", "headers", "body", "lines"})
+    __slots__ = ("body", "content_length", "headers", "lines", "method", "url")
 
-    method: str
-    url: str
-    """Absolute, http or https."""
-    headers: Headers = msgspec.field(default_factory=list)
-    body: bytes | AsyncIterable[bytes] | Iterable[bytes] | None = None
-    """All bytes, or a stream of them: asynchronous for `Pool`, a plain iterable for `SyncPool`."""
-    content_length: int | None = None
-    """Bytes of a streamed body where that is known; a stream of unknown length is sent chunked."""
-    lines: bytes | None = None
-    """`headers` as `header_lines` writes them, where that has been done already."""
+    def __init__(
+        self,
+        method: str,
+        url: str,
+        headers: Headers | None = None,
+        body: bytes | AsyncIterable[bytes] | Iterable[bytes] | None = None,
+        content_length: int | None = None,
+        lines: bytes | None = None,
+    ) -> None:
+        self.method = method
+        self.url = url
+        """Absolute, http or https."""
+        self.headers: Headers = [] if headers is None else headers
+        self.body = body
+        """All bytes, or a stream of them: asynchronous for `Pool`, a plain iterable for `SyncPool`."""
+        self.content_length = content_length
+        """Bytes of a streamed body where that is known; a stream of unknown length is sent chunked."""
+        self.lines = lines
+        """`headers` as `header_lines` writes them, where that has been done already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,7 @@ def _framing(request: Request) -> bytes:
     return b"Transfer-Encoding: chunked\r\n"
 
 
-class Framing(msgspec.Struct, frozen=True):
+class Framing(NamedTuple):
     """What a response's headers say of its body and of the connection after it."""
 
     length: int | None = None
