@@ -48,6 +48,7 @@ class Script:
     summary: Callable[[Call], Reply]
     sent: list[bytes | None] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    again: list[bool] = field(default_factory=list)
     given: list[Scripted] = field(default_factory=list)
 
     def give(self, body: bytes | None) -> Scripted:
@@ -101,7 +102,8 @@ class AsyncUpstream:
         """`delay` of a summary: seconds, or until something happens."""
         self.script, self.delay = script, delay
 
-    async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> AsyncIncoming:
+    async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> AsyncIncoming:
+        self.script.again.append(again)
         return AsyncIncoming(self.script.give(body))
 
     async def call(self, call: Call) -> Reply:

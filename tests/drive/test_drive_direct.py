@@ -131,6 +131,7 @@ def test_a_stale_connection_sends_once_more_and_any_other_loss_is_told():
                 with pytest.raises(UpstreamError):
                     await edge.over
             assert len(given.sent) == sends
+            assert given.again == [True] * (sends - 1)
 
         asyncio.run(go(error, sends))
 

@@ -70,6 +70,12 @@ REFUSED = {
         post(H, b"content-length: 5", b"tRANSFER-eNCODING: CHUNKED", body=b"0\r\n\r\n")
     ),
     "chunked twice": Refusal(post(H, b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n")),
+    "another coding in a header before": Refusal(
+        post(H, b"Transfer-Encoding: gzip", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n"), 501, 200
+    ),
+    "no coding in a header before": Refusal(
+        post(H, b"Transfer-Encoding: identity", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n"), 501, 200
+    ),
     "chunked, chunked": Refusal(post(H, b"Transfer-Encoding: chunked, chunked", body=b"0\r\n\r\n")),
     "another coding before chunked": Refusal(post(H, b"Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"), 501, 200),
     "another coding after chunked": Refusal(post(H, b"Transfer-Encoding: chunked, gzip", body=b"0\r\n\r\n")),

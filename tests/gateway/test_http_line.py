@@ -765,6 +765,31 @@ async def test_a_client_that_does_not_take_its_last_answer_is_closed_after_a_whi
     assert transport.aborted
 
 
+async def test_a_client_that_reads_nothing_of_a_running_answer_is_closed_after_a_while():
+    app = Keeping(lambda line: line.start(200, []))
+    connection, transport = connect(app, closing_seconds=0.05)
+    connection.data_received(GET)
+    transport.unsent = 100
+    connection.pause_writing()
+    for left in (90, 80, 70):
+        await asyncio.sleep(0.04)
+        transport.unsent = left
+    assert not transport.aborted
+    await asyncio.sleep(0.2)
+    assert transport.aborted
+    assert app.gone == app.lines
+
+
+async def test_a_running_answer_has_all_the_time_there_is_while_its_client_reads():
+    app = Keeping(lambda line: line.start(200, []))
+    connection, transport = connect(app, closing_seconds=0.05)
+    connection.data_received(GET)
+    connection.pause_writing()
+    connection.resume_writing()
+    await asyncio.sleep(0.2)
+    assert not transport.aborted
+
+
 # -- stopping ----------------------------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,9 @@ def test_a_chat_outgrows_the_window_and_every_turn_is_answered(
 
 
 @each_dialect
-def test_a_server_that_tells_its_window_never_has_to_refuse(reciting: str, tmp_path: Path, dialect: DialectName) -> None:
+def test_a_server_that_tells_its_window_never_has_to_refuse(
+    reciting: str, tmp_path: Path, dialect: DialectName
+) -> None:
     with gateway(reciting, tmp_path, asks=True) as url:
         chat = Chat(url, dialect)
         for n in range(16):

@@ -42,8 +42,11 @@ T = TypeVar("T")
 class Upstream(Protocol):
     """Where this client's requests go, with this client's credential."""
 
-    async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Incoming:
-        """Sends the client's request, with another body if one is given. Raises `UpstreamError`."""
+    async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Incoming:
+        """Sends the client's request, with another body if one is given. Raises `UpstreamError`.
+
+        `again`: it went out before, on a kept connection that proved closed; now on a new one, and for the last time.
+        """
         ...
 
     async def call(self, call: Call) -> Reply:
@@ -99,6 +102,8 @@ class Driver:
     delivered: bool = False
     delivering: bool = False
     originals: list[int] = field(default_factory=list)
+    again: bool = False
+    """The next sending is the second of its request."""
 
     async def drive(self, life: Life, begun: Begun | None = None) -> None:
         """Runs the exchange to its end, from where it was driven directly so far. Raises `UpstreamError` where nothing
@@ -134,6 +139,7 @@ class Driver:
                 self.originals.append(begun.answer.number)
         elif begun.answer is not None:
             await begun.answer.close()
+        self.again = begun.again
         if begun.fault:
             await self._relay_plainly()
         elif begun.error is None:
@@ -182,7 +188,7 @@ class Driver:
                 return None
 
     async def _send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Head:
-        incoming = await self._awake(self.upstream.send(body, add_headers))
+        incoming = await self._awake(self._first(body, add_headers))
         answer = HeldAnswer(
             len(self.answers),
             incoming,
@@ -196,6 +202,11 @@ class Driver:
         head = await self._awake(answer.head())
         self.heads.append(head)
         return head
+
+    async def _first(self, body: bytes | None, add_headers: Mapping[str, str]) -> Incoming:
+        """Sends; whether it is for the second time counts for the first sending of this driver only."""
+        again, self.again = self.again, False
+        return await self.upstream.send(body, add_headers, again=again)
 
     async def _awake(self, work: Coroutine[object, object, T]) -> T:
         """Awaits the work; a client whose stream a heartbeat has begun is kept awake meanwhile."""

@@ -138,6 +138,8 @@ class Begun:
     head: Head | None = None
     original: bool = False
     """What was answered is the client's own request."""
+    again: bool = False
+    """`effect` is a sending that met a connection which had just been closed."""
 
 
 class Direct:
@@ -309,7 +311,7 @@ class Direct:
     def _failed(self, error: UpstreamError) -> None:
         sent, self._response, self._answer = self._sent, None, None
         stale = isinstance(error, ClosedEarly) and time.monotonic() - self._started < STALE_SECONDS
-        self._pass_on(Begun(sent) if stale else Begun(error=error))
+        self._pass_on(Begun(sent, again=True) if stale else Begun(error=error))
 
     # --- the client's side
 

@@ -36,7 +36,7 @@ class Limits:
     linger_seconds: float = 5
     """For a client to take the last answer and close, where it may still be sending."""
     closing_seconds: float = 60
-    """For the next bytes of the last answer to be taken."""
+    """For the next bytes of the last answer, or of one that waits for a slow client, to be taken."""
 
 
 class Http1:
@@ -135,6 +135,8 @@ class Http1:
         self.now = self.loop.time()
         for connection in list(self.connections):
             patience = self._patience.get(connection.phase)
+            if patience is None and connection.paused:
+                patience = self.limits.closing_seconds
             if patience is not None and self.now - connection.since > patience:
                 connection.late()
         if self.busy:

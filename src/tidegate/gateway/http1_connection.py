@@ -138,6 +138,8 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Called by the loop: the client is slow."""
         self.paused = True
+        if self.phase == ANSWER:
+            self.since, self._unsent = self._hub.now, 0
 
     def resume_writing(self) -> None:
         """Called by the loop."""
@@ -280,7 +282,7 @@ class Connection(asyncio.Protocol):
             self._close()
         elif self.phase == LINGER:
             self.transport.abort()
-        elif self.phase == CLOSING:
+        elif self.phase in (CLOSING, ANSWER):
             unsent = self.transport.get_write_buffer_size()
             if unsent and unsent != self._unsent:
                 self._unsent, self.since = unsent, self._hub.now

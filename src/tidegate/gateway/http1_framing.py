@@ -97,7 +97,7 @@ def read_head(method: bytes, target: bytes, version: str, headers: Headers) -> A
     if coding is not None:
         if version == "1.0" or arrival.header(b"content-length") is not None:
             raise bad(400, "Transfer-Encoding does not belong in this request.")
-        if coding.lower() != b"chunked":
+        if coding.lower() != b"chunked" or sum(name == b"transfer-encoding" for name, _ in headers) > 1:
             raise bad(501 if coding else 400, "The only transfer coding understood is chunked.")
     return arrival
 

@@ -62,9 +62,9 @@ class ClientUpstream:
             on_status,
         )  # fmt: skip
 
-    async def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Answer:
+    async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Answer:
         """See `tidegate.drive.aio.Upstream`."""
-        response = await self._pool.send(self._request(body, add_headers))
+        response = await self._pool.send(self._request(body, add_headers), again=again)
         if self._on_status is not None:
             self._on_status(response.status)
         return response

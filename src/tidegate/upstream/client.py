@@ -86,11 +86,12 @@ class Client(Protocol):
         """Connections opened, used again, and open now."""
         ...
 
-    async def send(self, request: Request, timeouts: Timeouts | None = None) -> Answer:
+    async def send(self, request: Request, timeouts: Timeouts | None = None, *, again: bool = False) -> Answer:
         """Sends a request and returns the answer as soon as its head is there. Any status is an answer; no redirect is
         followed, no header added but those of the hop.
 
-        A request goes out once more only where `tidegate.upstream.http.may_repeat` allows it. Raises `UpstreamError`
+        A request goes out once more only where `tidegate.upstream.http.may_repeat` allows it; `again` says that it has
+        gone out by `send_now` before, so that this is that once more. Raises `UpstreamError`
         (status 504 for a timeout). Cancellation, at any point, closes the connection.
         """
         ...

@@ -84,8 +84,8 @@ class AiohttpPool:
         """Connections open now, idle ones included."""
         return self.counters.open_now
 
-    async def send(self, request: Request, timeouts: Timeouts | None = None) -> AiohttpAnswer:
-        """See `Client.send`."""
+    async def send(self, request: Request, timeouts: Timeouts | None = None, *, again: bool = False) -> AiohttpAnswer:
+        """See `Client.send`. Nothing goes out by `send_now` here, so nothing goes out `again`."""
         timeouts = timeouts or self._timeouts
         address = parse(request.url)
         write_head(request, address, [])  # refuses what would be more than one request

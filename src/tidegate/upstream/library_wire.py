@@ -97,9 +97,10 @@ class Handler(ResponseHandler):
         self._heard = 0.0
 
     def begin(self) -> None:
-        """A request goes out on it."""
+        """A request goes out on it. What becomes of its answer says nothing of the one before, which may be unread."""
         self.used = True
-        self.touched = False
+        self.touched = self.reset = False
+        self.content, self.rest, self.broken = None, b"", None
 
     @property
     def stale(self) -> bool:

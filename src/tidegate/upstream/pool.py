@@ -88,17 +88,20 @@ class Pool:
         """All three counts."""
         return Counters(self.opened, self.reused, self.open_now)
 
-    async def send(self, request: Request, timeouts: Timeouts | None = None) -> Response:
+    async def send(self, request: Request, timeouts: Timeouts | None = None, *, again: bool = False) -> Response:
         """Sends a request and returns the answer as soon as its head is there. Any status is an answer.
 
         A request that met a kept connection which the upstream had just closed is sent once more, on a new one:
-        `may_repeat` has the rule.
+        `may_repeat` has the rule. `again`: it is that second sending already, after `send_now`.
 
         Raises `UpstreamError` (status 504 for a timeout). Cancellation, at any point, closes the connection.
         """
         timeouts = timeouts or self._timeouts
         address = parse(request.url)
         route = self._route(address)
+        if again:
+            connection = await self._obtain(route, timeouts, fresh=True)
+            return await self._exchange(connection, route, address, request, timeouts)
         loop = asyncio.get_running_loop()
         connection = await self._obtain(route, timeouts)
         started = loop.time()
