@@ -181,6 +181,45 @@ def test_the_wait_is_read_from_headers_or_words(headers: dict[str, str], text: s
     assert judge(429, error(text), headers=headers).retry_after == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("said", ["nan", "inf", "-inf", "-5", "1e999", "soon"])
+@pytest.mark.parametrize("name", ["retry-after", "Retry-After-Ms"])
+def test_a_wait_that_is_none_is_not_told(name: str, said: str) -> None:
+    assert judge(429, error("rate limit reached"), headers={name: said}).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind", "certain"),
+    [
+        (Sent(tokens=300), "other_4xx", False),
+        (Sent(tokens=20_000), "other_4xx", False),
+        (Sent(tokens=300, media=2), "overflow", True),  # of which no estimate knows the size
+        (Sent(tokens=70_000), "overflow", True),
+        (Sent(tokens=3_000, window=4_096), "overflow", True),
+        (Sent(tokens=213_000), "overflow", True),
+        (Sent(), "overflow", True),
+        (None, "overflow", True),
+    ],
+)
+def test_a_size_far_above_what_was_sent_is_of_something_else(sent: Sent | None, kind: str, certain: bool) -> None:
+    verdict = judge(400, error(TOO_LONG), sent=sent)
+    assert (verdict.kind, verdict.certain) == (kind, certain)
+    if kind != "overflow":
+        assert (verdict.runner_up, verdict.window, verdict.input_tokens) == ("overflow", None, None)
+
+
+def test_a_code_is_believed_without_the_numbers_beside_it() -> None:
+    verdict = judge(400, error(TOO_LONG, code="context_length_exceeded"), sent=Sent(tokens=300))
+    assert (verdict.kind, verdict.certain, verdict.window) == ("overflow", False, None)
+
+
+def test_a_refusal_shows_neither_its_body_nor_its_headers() -> None:
+    assert "secret" not in repr(Refusal(400, "secret", {"authorization": "secret"}))
+
+
+def test_a_status_that_is_no_number_is_judged_all_the_same() -> None:
+    assert judge("400", error(TOO_LONG)).kind in ("other_4xx", "overflow")  # type: ignore[arg-type]
+
+
 # ── near twins ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TWINS = [
@@ -501,6 +540,22 @@ HOSTILE = {
     "blanks": " " * MEGABYTE,
     "one key": json.dumps({"e" * MEGABYTE: "prompt is too long"}),
     "not utf-8": b"\xff\xfe" * (MEGABYTE // 2),
+    "empty lists": "[" + "[]," * (MEGABYTE // 3) + "[]]",
+    "empty objects": "[" + "{}," * (MEGABYTE // 3) + "{}]",
+    "short lists": "[" + "[1]," * (MEGABYTE // 4) + "[]]",
+    "small numbers": "[" + "1," * (MEGABYTE // 2) + "1]",
+    "short strings": "[" + '"a",' * (MEGABYTE // 4) + '"a"]',
+    "half a character, and lists": '["\\ud800",' + "[]," * (MEGABYTE // 3) + "[]]",
+    "half a character, and numbers": '["\\ud800",' + "1," * (MEGABYTE // 2) + "1]",
+    "lists in strings": json.dumps({"errors": [{"message": 'x {"a":[' + "[]," * 20_000 + "[]]}"}] * 16}),
+    "lists in many strings": json.dumps({"errors": [{"message": 'x {"a":[' + "[]," * 1_000 + "[]]}"}] * 320}),
+    "quotations": "content: 'the user has said this'. " * (MEGABYTE // 34),
+    "opening quotations": "content: '" * (MEGABYTE // 10),
+    "brackets": '"messages":[' * (MEGABYTE // 12),
+    "entities": "&gt;&amp;" * (MEGABYTE // 9),
+    "spaced numbers": "1 234 " * (MEGABYTE // 6),
+    "eight megabytes of lists": "[" + "[]," * (8 * MEGABYTE // 3) + "[]]",
+    "sixty megabytes": b"x" * (60 * MEGABYTE),
     "frames": 'data: {"error":{}}\n' * (MEGABYTE // 19),
 }
 

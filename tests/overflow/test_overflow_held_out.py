@@ -17,6 +17,10 @@ CASES = [
     json.loads(line)
     for line in (Path(__file__).parents[1] / "corpus" / "held_out.jsonl").read_text("utf-8").splitlines()
 ]
+NO_OVERFLOWS = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "corpus" / "no_overflow.jsonl").read_text("utf-8").splitlines()
+]
 GENERIC = load().rules("generic")
 FINER = {"stale_artifact": "other_4xx", "unsupported": "other_4xx"}
 
@@ -35,6 +39,16 @@ def test_a_refusal_nobody_listed_is_of_its_kind(case: dict[str, object]) -> None
         assert (verdict.input_tokens, verdict.window or verdict.input_limit) == (case["input_tokens"], case["window"])
     else:
         assert (verdict.input_tokens, verdict.window, verdict.input_limit) == (None, None, None)
+
+
+@pytest.mark.parametrize("case", NO_OVERFLOWS, ids=lambda case: case["id"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_only_sounds_like_an_overflow_is_none(case: dict[str, object], wrapped: bool) -> None:
+    body = json.dumps({"error": {"message": "Provider returned error", "metadata": {"raw": case["body"]}}})
+    refusal = Refusal(case["http_status"], body if wrapped else case["body"])  # type: ignore[arg-type]
+    verdict = classify(refusal, GENERIC)
+    assert verdict.action != "compact", verdict.evidence
+    assert (verdict.window, verdict.input_limit) == (None, None)
 
 
 def test_each_has_a_source_and_is_not_among_the_labelled() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, get_args
 
 import pytest
@@ -148,6 +149,22 @@ TOLD: list[tuple[str, Api, Any, dict[str, ModelFacts]]] = [
 def test_told_windows_are_read(api: Api, answer: Any, facts: dict[str, ModelFacts]) -> None:
     assert windows_from(api, json.dumps(answer)) == facts
     assert windows_from(api, json.dumps(answer).encode()) == facts
+
+
+def test_of_a_name_that_stands_twice_the_larger_sizes_count() -> None:
+    listed = [{"id": "m", "max_model_len": 300}, {"id": "m", "max_model_len": 32_768, "max_output_tokens": 4_096}]
+    for entries in (listed, listed[::-1]):
+        told = windows_from("models", json.dumps({"data": entries}))
+        assert told == {"m": ModelFacts(window=32_768, max_output=4_096)}
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" + b"[]," * 2_700_000 + b"[]]", '{"data":[' + "{}," * 300_000 + "{}]}", b" " * 17_000_000]
+)
+def test_an_answer_that_is_no_list_of_models_costs_little(body: bytes | str) -> None:
+    began = time.thread_time()
+    assert windows_from("models", body) == {}
+    assert time.thread_time() - began < 0.1
 
 
 @pytest.mark.parametrize("size", [0, -1, 12, True, "32768", None, 10**12, [], 1e400])

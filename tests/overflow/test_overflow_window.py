@@ -126,6 +126,47 @@ def test_an_answer_that_filled_the_window_tells_its_size_where_nothing_smaller_i
     assert windows.limit(ENDPOINT, MODEL) is None
 
 
+def test_a_limit_that_was_stated_once_is_tried_again_after_six_hours_and_then_lasts() -> None:
+    windows, hour = Windows(), 3_600
+    windows.learn(ENDPOINT, MODEL, verdict(4_000), NUMBERS, now=0)
+    assert windows.limit(ENDPOINT, MODEL, now=6 * hour) == 4_000
+    assert windows.limit(ENDPOINT, MODEL, now=6 * hour + 1) is None
+    windows.learn(ENDPOINT, MODEL, verdict(4_000), NUMBERS, now=7 * hour)
+    assert windows.limit(ENDPOINT, MODEL, now=7 * hour + 7 * 24 * hour) == 4_000
+    assert windows.limit(ENDPOINT, MODEL, now=8 * hour + 7 * 24 * hour) is None
+
+
+@pytest.mark.parametrize(("known", "lasts"), [(131_072, True), (131_000, True), (200_000, False), (None, False)])
+def test_a_limit_that_a_table_had_told_before_lasts_at_once(known: int | None, lasts: bool) -> None:
+    windows = Windows()
+    windows.learn(ENDPOINT, MODEL, verdict(131_072), Sent(tokens=140_000, window=known), now=0)
+    assert (windows.limit(ENDPOINT, MODEL, now=86_400) == 131_072) is lasts
+
+
+def test_a_limit_that_was_doubted_and_came_again_lasts() -> None:
+    windows = Windows()
+    windows.succeeded(ENDPOINT, MODEL, 100_000)
+    windows.learn(ENDPOINT, MODEL, verdict(65_536), NUMBERS, now=1)
+    windows.learn(ENDPOINT, MODEL, verdict(65_536), NUMBERS, now=2)
+    assert windows.limit(ENDPOINT, MODEL, now=86_400) == 65_536
+
+
+def test_an_honest_server_refuses_twice_in_a_week_and_not_each_hour() -> None:
+    windows, refusals = Windows(), 0
+    for hour in range(7 * 24):
+        now = hour * 3_600.0
+        if windows.limit(ENDPOINT, MODEL, now=now) is None:  # so the request is not shrunk, and is refused
+            refusals += 1
+            windows.learn(ENDPOINT, MODEL, verdict(65_536), NUMBERS, now=now)
+    assert refusals == 2
+
+
+@pytest.mark.parametrize(("stated", "counted"), [(1_000, 1_100), (1_000, None)])
+def test_a_window_that_what_was_sent_exceeds_absurdly_was_read_wrong(stated: int, counted: int | None) -> None:
+    given = verdict(stated, **({"input_tokens": counted} if counted else {}))
+    assert not Windows().learn(ENDPOINT, MODEL, given, Sent(tokens=1_100_000))
+
+
 # ── refusals that state no number ─────────────────────────────────────────────────────────────────────────────────────
 
 UNSTATED = "Your input exceeds the context window of this model. Please adjust your input and try again."

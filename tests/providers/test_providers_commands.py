@@ -177,3 +177,11 @@ def test_help_has_examples(command: object) -> None:
     code, text = run(command, "--help")
     assert code == 0
     assert "Examples:" in text
+
+
+def test_headers_tell_of_waits_and_types() -> None:
+    headers = ("--header", "Retry-After: 7", "--header", "x-amzn-errortype:ThrottlingException")
+    code, text = run(classify, "--json", *headers, '{"message":"Too many tokens, please wait"}')
+    told = json.loads(text)
+    assert (code, told["kind"], told["retry_after"]) == (0, "rate_limit", 7.0)
+    assert run(classify, "--header", "retry-after", "x")[0] == 2

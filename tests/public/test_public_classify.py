@@ -205,6 +205,10 @@ def test_what_litellm_raises(error: Exception, kind: str) -> None:
     assert tidegate.classify(error).kind == kind
 
 
+def test_a_timeout_says_nothing_of_the_window_whatever_its_text() -> None:
+    assert tidegate.classify(TimeoutError("prompt is too long: 213462 tokens > 200000 maximum")).kind == "server"
+
+
 def test_the_cause_of_somebodys_own_exception() -> None:
     def call() -> None:
         try:
@@ -213,6 +217,21 @@ def test_the_cause_of_somebodys_own_exception() -> None:
             raise RuntimeError("the agent's turn failed") from error
 
     assert tidegate.classify(raised_by(call)).kind == "overflow"
+
+    def handle() -> None:
+        try:
+            raise by_openai(400, OVERFLOW)
+        except openai.APIError:
+            raise RuntimeError("the agent's turn failed")  # noqa: B904
+
+    def hide() -> None:
+        try:
+            raise by_openai(400, OVERFLOW)
+        except openai.APIError:
+            raise RuntimeError("the agent's turn failed") from None
+
+    assert tidegate.classify(raised_by(handle)).kind == "overflow"
+    assert tidegate.classify(raised_by(hide)).kind != "overflow"
     grouped = ExceptionGroup("several", [ValueError("no"), by_openai(400, OVERFLOW)])
     assert tidegate.classify(grouped).kind == "overflow"
 

@@ -38,6 +38,9 @@ _DONE: dict[Action, str] = {
 )
 @click.option("--provider", help="Whose refusal it is.  [default: the model's provider, else any]")
 @click.option("--model", default="", help="The model that was asked; its window is looked up.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header it came with. May be repeated."
+)
 @click.option("--in-stream", is_flag=True, help="It is an event of a stream that began with 200.")
 @click.option("--sent-tokens", type=click.IntRange(min=0), help="Size of the refused request, in tokens.")
 @click.option("--window", type=click.IntRange(min=1), help="The model's window, in tokens.")
@@ -57,6 +60,7 @@ def classify(
     status: int,
     provider: str | None,
     model: str,
+    headers: tuple[str, ...],
     in_stream: bool,
     sent_tokens: int | None,
     window: int | None,
@@ -79,7 +83,7 @@ def classify(
         body = sys.stdin.buffer.read().decode("utf-8", "replace")
     whose = _whose(catalogue(ctx, config_file), provider, model)
     facts = whose.model(model)
-    refusal = Refusal(200 if in_stream else status, body, in_stream=in_stream)
+    refusal = Refusal(200 if in_stream else status, body, _named(headers), in_stream=in_stream)
     sent = Sent(
         tokens=sent_tokens,
         window=window or facts.input_limit or facts.window,
@@ -97,6 +101,13 @@ def classify(
         _explain(verdict, touched)
     else:
         click.echo(f"no refusal: status {status}, and nothing in the body says that something went wrong")
+
+
+def _named(headers: Sequence[str]) -> dict[str, str]:
+    for header in headers:
+        if not header.partition(":")[0].strip() or ":" not in header:
+            raise click.BadParameter("should be NAME:VALUE, for example 'retry-after: 7'", param_hint="--header")
+    return {name.strip().lower(): value.strip() for name, _, value in (header.partition(":") for header in headers)}
 
 
 def _whose(known: Catalogue, name: str | None, model: str) -> Provider:

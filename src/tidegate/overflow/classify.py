@@ -189,6 +189,8 @@ def _of_overflow(
     if len(stated) < 2 and reading.text.numbered:
         richer = rules.numbers(reading)
         stated = richer if len(richer) > len(stated) else stated or stated_limit(reading.text.string)
+    if len(stated) == 1 and reading.text.numbered:
+        stated = _with_input(stated, sizes(reading.text.string))
     numbers = gather(stated, said.numbers)
     weighed = weigh(numbers, sent, certain=match.rule.certain)
     if match.rule is _GENERIC:
@@ -198,6 +200,13 @@ def _of_overflow(
         return _disbelieved(match, said)
     second = runner_up or ("overflow" if weighed.kind == "output_limit" else None)
     return _verdict(match, weighed.kind, numbers, certain=weighed.certain, room=weighed.room, runner_up=second)
+
+
+def _with_input(stated: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
+    """A limit that a pattern read, with the input's size that stands beside the same limit in the text."""
+    limit = stated.get("window") or stated.get("limit")
+    same = limit and other.keys() == {"input", "limit"} and other["limit"] == limit
+    return {**stated, "input": other["input"]} if same else stated
 
 
 def _contradicted(numbers: Numbers, sent: Sent | None) -> bool:

@@ -47,11 +47,13 @@ def read(error: BaseException) -> Raised:
         raised = _read(candidate)
         if raised is not None:
             return raised
-    return Raised(Refusal(None, _text(error)), no_answer=_is_no_answer(error))
+    no_answer = _is_no_answer(error)
+    # Of a timeout nobody has said anything; LiteLLM makes connection errors of refusals, whose words are in the text.
+    return Raised(Refusal(None, "" if no_answer and _is_timeout(error) else _text(error)), no_answer=no_answer)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception, then what it was raised for, nearest first."""
+    """The exception, then what it was raised for or while handling, nearest first."""
     waiting: list[object] = [error]
     seen: list[BaseException] = []
     while waiting and len(seen) < _MOST_CAUSES:
@@ -61,6 +63,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         seen.append(candidate)
         yield candidate
         waiting += (_attribute(candidate, "original_exception"), candidate.__cause__)
+        if not candidate.__suppress_context__:
+            waiting.append(candidate.__context__)
         grouped = _attribute(candidate, "exceptions")
         if isinstance(grouped, tuple):
             waiting += grouped
@@ -143,6 +147,10 @@ def _is_event(error: BaseException, response: object, status: int | None) -> boo
 
 def _is_no_answer(error: BaseException) -> bool:
     return any(kind.__name__ in _NO_ANSWER for kind in type(error).__mro__)
+
+
+def _is_timeout(error: BaseException) -> bool:
+    return any(kind.__name__ in _NO_ANSWER and "Timeout" in kind.__name__ for kind in type(error).__mro__)
 
 
 def _headers(response: object) -> Mapping[str, str] | None:

@@ -28,17 +28,19 @@ _OTHER_UNIT = re.compile(
 )
 _OTHER_NOUN = re.compile(
     r"(?:\b(?:tools?|functions?|images?|messages?|items?|rows?|files?|requests?|words?|characters?|bytes|properties|"
-    r"stop sequences|dimensions?|logprobs|batch size|seed|port|line|column|position|index|at|code|error|status|http|"
+    r"stop sequences|dimensions?|by|logprobs|batch size|seed|port|line|column|position|index|at|code|error|status|http|"
     r"version|id) (?:count |number |limit )?(?:is |of )?|[$#€@])$"
 )
 """What a number is of, right before it."""
 _AFTER = re.compile(
-    r" ?(?:tokens? )?(?:(?:in|of|from|for) )?(?:the |your )?(?:text |tool |requested )?"
-    r"(input|prompt|messages|completion|output|maximum|max\b|limit|"
+    r"[ -]?(?:tokens? )?(?:(?:in|of|from|for) )?(?:the |your )?(?:text |tool |requested )?"
+    r"(input|prompt|messages|completion|output|max(?:imum)? (?:new )?tokens|maximum|max\b|limit|allowed|available|"
+    r"supported|permitted|"
     r"(?:were |was |are )?(?:provided|given|sent|received|used))"
 )
 _BEFORE = re.compile(
     r"(?P<limit>(?:max(?:imum|imal)?|limit|supported|configured|allowed|available|up to|at most|less than|longer than|"
+    r"more than the|"
     r"over the|only (?:supports|has|holds|takes|fits)|\bvs\.?|accepts|erlaubt|máximo|massimo|limite|최대|"
     r"максим[а-я]{2,4}|最大|上限|限制|(?:can ?not|not|must not|can't) exceed|context|window|n_ctx|max_seq_len|capacity)"
     r"(?:[ _](?:allowed|supported|configured|model|input|prompt|context|sequence|total|token|window|length|size|limit|"
@@ -54,7 +56,8 @@ _TOGETHER = re.compile(
 )
 _ROLE_AFTER = {
     "input": "input", "prompt": "input", "messages": "input", "completion": "output", "output": "output",
-    "maximum": "limit", "max": "limit", "limit": "limit",
+    "maximum": "limit", "max": "limit", "limit": "limit", "allowed": "limit", "available": "limit",
+    "supported": "limit", "permitted": "limit",
 }  # fmt: skip
 
 
@@ -119,7 +122,8 @@ def _role(text: str, before: int, start: int, end: int) -> str:
     """The role of the number at `start`, from what stands right after it, else last between it and the one before."""
     after = _AFTER.match(text, end, end + 40)
     if after:
-        return _ROLE_AFTER.get(after[1], "input")
+        of_output = after[1].startswith("max") and after[1].endswith("tokens")
+        return "output" if of_output else _ROLE_AFTER.get(after[1], "input")
     last = ""
     for word in _BEFORE.finditer(text, max(before, start - 48), start):
         last = word.lastgroup or ""

@@ -39,9 +39,10 @@ def windows_from(api: Api, body: bytes | str) -> dict[str, ModelFacts]:
 
     Ollama's `show` tells the window only where the model has one of its own; else the size it was trained with, which
     is more than the server gives it: `ps` tells that, once the model is loaded. llama.cpp's is that of one slot.
+    Of a name that stands twice the larger sizes count. Answers of more than 16 MiB or 200,000 lists and objects are not read.
     """
     try:
-        answer: JsonValue = json.loads(body)
+        answer: JsonValue = json.loads(body) if _affordable(body) else None
     except (ValueError, RecursionError):
         return {}
     if not isinstance(answer, dict | list):
@@ -49,8 +50,35 @@ def windows_from(api: Api, body: bytes | str) -> dict[str, ModelFacts]:
     told: dict[str, ModelFacts] = {}
     for name, facts in _of_one(api, answer) if api in ("props", "show") else _of_many(api, answer):
         if facts != ModelFacts():
-            told.setdefault(name, facts)
+            told[name] = _larger(told[name], facts) if name in told else facts
     return told
+
+
+def _affordable(body: bytes | str) -> bool:
+    """Whether it is a list of models, by the lists and objects in it: millions would take seconds, and much memory."""
+    if len(body) > _MOST_BYTES:
+        return False
+    parts = body.count("[") + body.count("{") if isinstance(body, str) else body.count(b"[") + body.count(b"{")
+    return parts <= _MOST_PARTS
+
+
+_MOST_BYTES = 16 * 1024 * 1024
+_MOST_PARTS = 200_000
+
+
+def _larger(one: ModelFacts, other: ModelFacts) -> ModelFacts:
+    """Of a name that stands twice in a list, the larger sizes: too small a window costs detail at every turn, too large
+    a one is put right by the first refusal."""
+    return ModelFacts(
+        _max(one.window, other.window),
+        _max(one.input_limit, other.input_limit),
+        _max(one.max_output, other.max_output),
+        one.binds_thinking or other.binds_thinking,
+    )
+
+
+def _max(one: int | None, other: int | None) -> int | None:
+    return max(filter(None, (one, other)), default=None)
 
 
 _LISTS = ("data", "models")

@@ -28,6 +28,9 @@ from tidegate.wire.conversation import JsonObject, JsonValue
 _SMALL = 1_024
 _ESTIMATE_ERROR = 3.0
 """How far the size we estimated may be from the provider's count."""
+_ABSURD = 100
+"""No conversation grows to so many times its window."""
+_SAME = 0.02
 _ALIKE = 1.5
 """Sizes refused without a number that differ by no more than this speak of the same limit."""
 
@@ -35,11 +38,20 @@ _ALIKE = 1.5
 class Windows:
     """Input limits in tokens, per endpoint and model. In memory, bounded; the least recently touched goes first."""
 
-    def __init__(self, *, size: int = 4096, lasts: float = 7 * 86_400.0, lasts_unstated: float = 3_600.0) -> None:
-        """`lasts`: seconds after which a limit is forgotten; `lasts_unstated`: one that a single refusal without
-        numbers showed, since compacting below it means that no success can lift it."""
+    def __init__(
+        self,
+        *,
+        size: int = 4096,
+        lasts: float = 7 * 86_400.0,
+        lasts_once: float = 6 * 3_600.0,
+        lasts_unstated: float = 3_600.0,
+    ) -> None:
+        """`lasts`: seconds after which a limit is forgotten; `lasts_once`: one that a single refusal stated, and that
+        nothing else confirmed; `lasts_unstated`: one that a single refusal without numbers showed. Compacting below a
+        limit means that no success can lift it: an odd one must not last."""
         self._size = size
         self._lasts = lasts
+        self._lasts_once = min(lasts_once, lasts)
         self._lasts_unstated = lasts_unstated
         self._known: OrderedDict[tuple[str, str], Learned] = OrderedDict()
         self._unsaved: set[tuple[str, str]] = set()
@@ -50,7 +62,8 @@ class Windows:
         A stated limit is taken, where none is stated the size of what was refused: no limit can be above it. So is the
         window that the refusal of an output limit states beside the input's size. Refused: other kinds, uncertain
         verdicts, numbers no window has, numbers at odds with what was sent, and a first report of a limit below what
-        has succeeded here (a fallback's absurd limit).
+        has succeeded here (a fallback's absurd limit). A stated limit is confirmed by a second refusal that states it,
+        or by the window that was known beforehand (`sent.window`).
         """
         if verdict.kind not in ("overflow", "output_limit") or not verdict.certain:
             return False
@@ -58,11 +71,15 @@ class Windows:
         if verdict.kind == "output_limit":
             # Input and output together did not fit a window that is stated: its size all the same.
             stated = verdict.window if verdict.input_tokens is not None else None
-            return stated is not None and _plausible(stated, verdict, sent) and self._take(known, stated, "stated", now)
+            if stated is None or not _plausible(stated, verdict, sent):
+                return False
+            return self._take(known, stated, "stated", now, confirmed=_known_before(stated, sent))
         stated = verdict.input_limit or verdict.window
         if stated is not None:
             of_input = verdict.input_limit is not None
-            return _plausible(stated, verdict, sent) and self._take(known, stated, "stated", now, of_input)
+            if not _plausible(stated, verdict, sent):
+                return False
+            return self._take(known, stated, "stated", now, of_input, confirmed=_known_before(stated, sent))
         refused = verdict.input_tokens or (sent.tokens if sent else None)
         if refused is None or not SMALLEST <= refused <= LARGEST:
             return False
@@ -146,7 +163,9 @@ class Windows:
                 taken += 1
         return taken
 
-    def _take(self, known: Learned, limit: int, source: Source, now: float, of_input: bool = False) -> bool:
+    def _take(
+        self, known: Learned, limit: int, source: Source, now: float, of_input: bool = False, *, confirmed: bool = False
+    ) -> bool:
         repeated = known.doubted == limit or (source == "refused" and _alike(known.doubted, limit))
         if limit <= self._success(known, now) and not repeated:
             self._put(replace(known, doubted=limit))
@@ -161,15 +180,17 @@ class Windows:
                 limit=limit,
                 source=source,
                 learned_at=now,
-                times=known.times + 1 if again else 1,
+                times=known.times + 1 if again else 2 if (confirmed or repeated) else 1,
                 of_input=of_input,
             )
         )
         return True
 
     def _stale(self, known: Learned, now: float) -> bool:
-        weak = known.source == "refused" and known.times < 2
-        return now - known.learned_at > (self._lasts_unstated if weak else self._lasts)
+        lasts = self._lasts
+        if known.times < 2:
+            lasts = {"refused": self._lasts_unstated, "stated": self._lasts_once}.get(known.source, lasts)
+        return now - known.learned_at > lasts
 
     def _success(self, known: Learned, now: float) -> int:
         """Input tokens that have succeeded not too long ago."""
@@ -196,8 +217,15 @@ def _plausible(stated: int, verdict: Verdict, sent: Sent | None) -> bool:
         return False
     if sent is None or sent.tokens is None:
         return stated >= _SMALL
+    if max(stated, counted or 0) * _ABSURD < sent.tokens:
+        return False  # a number read wrong, or of something else
     # what was sent must have been able to exceed the limit
     return stated <= sent.tokens * _ESTIMATE_ERROR + (sent.output_limit or 0)
+
+
+def _known_before(stated: int, sent: Sent | None) -> bool:
+    """Whether the window that is stated is the one that tables, the user or the server's API had told."""
+    return sent is not None and sent.window is not None and abs(stated - sent.window) <= _SAME * sent.window
 
 
 def _alike(one: int | None, other: int) -> bool:
