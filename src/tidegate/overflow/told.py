@@ -39,7 +39,8 @@ def windows_from(api: Api, body: bytes | str) -> dict[str, ModelFacts]:
 
     Ollama's `show` tells the window only where the model has one of its own; else the size it was trained with, which
     is more than the server gives it: `ps` tells that, once the model is loaded. llama.cpp's is that of one slot.
-    Of a name that stands twice the larger sizes count. Answers of more than 16 MiB or 200,000 lists and objects are not read.
+    Of a name that stands twice the larger sizes count. Answers of more than 16 MiB, or of 200,000
+    lists and objects, are not read.
     """
     try:
         answer: JsonValue = json.loads(body) if _affordable(body) else None
