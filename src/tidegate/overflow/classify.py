@@ -189,7 +189,7 @@ def _of_overflow(
     if len(stated) < 2 and reading.text.numbered:
         richer = rules.numbers(reading)
         stated = richer if len(richer) > len(stated) else stated or stated_limit(reading.text.string)
-    if len(stated) == 1 and reading.text.numbered:
+    if len(stated) == 1 and not said.numbers and not (match.rule.code or match.rule.type):
         stated = _with_input(stated, sizes(reading.text.string))
     numbers = gather(stated, said.numbers)
     weighed = weigh(numbers, sent, certain=match.rule.certain)
@@ -346,15 +346,15 @@ _ALLOWANCE = re.compile(r"limit:? (\d[\d,]{0,14}),(?: used:? \d[\d,]{0,14},)? re
 
 def _retry_after(refusal: Refusal, said: Said, text: Text) -> float | None:
     """Seconds to wait, from headers, fields or words."""
-    headers = {name.lower(): value for name, value in (refusal.headers or {}).items()}
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+    headers = {name.lower(): value for name, value in refusal.headers.items()} if refusal.headers else {}
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)) if headers else ():
         try:
             seconds = float(headers[name]) * unit
         except (KeyError, ValueError):
             continue
         if 0 <= seconds <= _LONGEST_WAIT:  # not what is no number, nor endless
             return seconds
-    for name in ("resets_in_seconds", "retry_after", "retry_after_seconds"):
+    for name in ("resets_in_seconds", "retry_after", "retry_after_seconds") if said.numbers else ():
         if 0 <= said.numbers.get(name, -1) <= _LONGEST_WAIT:
             return float(said.numbers[name])
     for word in _WAIT_WORDS:

@@ -33,6 +33,9 @@ _FROM_HERE = re.compile(
 _CLOSING = {"“": "”", "«": "»", "[": "]", "{": "}"}
 _SHORTEST = 16
 """Characters that a quotation has at least, to be more than a name."""
+_SHORT = 400
+_OPENING = re.compile(r"""[ :=(]['"“«][^'"”»\n]{15}|[:=] ?['"]?.?['"]|[:=] ?[\[{]""")
+"""A quotation longer than a name, or with quotes in it; a bracket."""
 _MOST = 24
 _ENDS = re.compile(r"[,;.)\]}\n]|$")
 _LETTER = re.compile(r"[a-z]")
@@ -42,12 +45,14 @@ def without_echo(text: str) -> str:
     """The text, lower case, without what it repeats."""
     if len(text) < _SHORTEST:
         return text
-    if "=" in text or "input'" in text or 'input"' in text or "failed_gen" in text or "fallback" in text:
+    if "=" in text or "'" in text or '"' in text:
         text = text[: min((at for marker in _TRAILERS if (at := text.find(marker)) >= 0), default=len(text))]
-    if "user" in text or "tool" in text or "function" in text or "json at" in text:
+    if ":" in text and ("user" in text or "tool" in text or "function" in text or "json at" in text):
         found = _FROM_HERE.search(text)
         text = text[: found.start()] if found else text
-    return _without_quotations(text) if _may_quote(text) else text
+    if not _may_quote(text) or (len(text) < _SHORT and not _OPENING.search(text)):
+        return text
+    return _without_quotations(text)
 
 
 def _may_quote(text: str) -> bool:

@@ -130,7 +130,7 @@ def unwrap(refusal: Refusal) -> Said:
     if refusal.headers:
         _read_headers(refusal, said)
     body = refusal.body
-    if _affordable(body, said) and (value := _json(body)) is not None:
+    if (len(body) <= _SMALL or _affordable(body, said)) and (value := _json(body)) is not None:
         if isinstance(value, str):
             _read_document(value.strip(), said)
         elif isinstance(value, dict | list):
@@ -161,7 +161,7 @@ def _affordable(body: bytes | str, said: Said, since: int = 0) -> bool:
 
 
 def _text_of(body: bytes) -> str:
-    if len(body) > MAX_BODY:
+    if len(body) > 8 * _END:
         body = body[: 4 * _END] + b"\n" + body[-4 * _END :]
     return body.decode("utf-8", "replace")
 
@@ -375,7 +375,7 @@ def _spelled(text: str) -> str:
     if "&" in text:
         for name, character in _ENTITIES:
             text = text.replace(name, character)
-    return text.replace("\t", " ")
+    return text.replace("\t", " ") if "\t" in text else text
 
 
 _ENTITIES = (
