@@ -28,7 +28,7 @@ from tidegate.wire.conversation import JsonObject, JsonValue
 _SMALL = 1_024
 _ESTIMATE_ERROR = 3.0
 """How far the size we estimated may be from the provider's count."""
-_ABSURD = 100
+_ABSURD = 200
 """No conversation grows to so many times its window."""
 _SAME = 0.02
 _ALIKE = 1.5
