@@ -15,7 +15,7 @@ from running import Running, running
 from stores import Broken, recorded
 from tenacity import wait_none
 
-import tidegate.gateway.upstream
+import tidegate.gateway.calls
 from tidegate.engine.checkpoint import Found, StoreError
 from tidegate.simulator import SimulatorSettings
 from tidegate.simulator import Step as Scripted
@@ -214,7 +214,7 @@ def hasty() -> Iterator[Running]:
 @DIALECTS
 @pytest.mark.parametrize("kind", SUMMARIES)
 def test_a_summary_that_fails_leaves_the_request_as_it_was(hasty, dialect, path, kind, monkeypatch):
-    monkeypatch.setattr(tidegate.gateway.upstream, "CALL_WAIT", wait_none())
+    monkeypatch.setattr(tidegate.gateway.calls, "CALL_WAIT", wait_none())
     hasty.simulator.reset()
     key = f"sk-{dialect}-{kind}"
     fits, over = history(dialect, 10, size=360), history(dialect, 14)
@@ -238,7 +238,7 @@ def test_a_call_lost_to_a_server_in_trouble_is_made_once_more_and_one_that_was_l
     gate, status, monkeypatch
 ):
     """A rate limit is the client's to wait for: the request goes out as it is."""
-    monkeypatch.setattr(tidegate.gateway.upstream, "CALL_WAIT", wait_none())
+    monkeypatch.setattr(tidegate.gateway.calls, "CALL_WAIT", wait_none())
     gate.simulator.script(Scripted(do="error", status=status, on="summary"))
     assert through(gate, PATHS["chat"], history("chat", 14), f"sk-trouble-{status}").status == 200
     assert [record.kind for record in gate.records][:2] == ["summary", "main" if status == 429 else "summary"]

@@ -44,7 +44,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a call is made once more."""
-    monkeypatch.setattr("tidegate.gateway.upstream.CALL_WAIT", tenacity.wait_none())
+    monkeypatch.setattr("tidegate.gateway.calls.CALL_WAIT", tenacity.wait_none())
 
 
 HARMLESS = {"refusal", "tool_call", "length"}

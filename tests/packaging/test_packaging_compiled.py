@@ -65,6 +65,37 @@ def test_there_is_nothing_that_mypyc_does_not_know(module: str) -> None:
         assert not any(isinstance(part, ast.Assign) and len(part.targets) > 1 for part in node.body), node.name
 
 
+def waits(nodes: list[ast.stmt]) -> bool:
+    """Whether these statements of a generator or coroutine may stop midway."""
+    left: list[ast.AST] = [*nodes]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.AsyncWith | ast.AsyncFor):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            left += ast.iter_child_nodes(node)
+    return False
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_waits_while_an_exception_is_handled(module: str) -> None:
+    """What a compiled generator or coroutine handles while it stops is handled by its caller too, and one that waits in
+    a `finally` raises what its caller handles."""
+    found = [
+        f"line {node.lineno}: {ast.unparse(node.body[0])[:60]}"
+        for node in ast.walk(SOURCES[module])
+        if isinstance(node, ast.Try)
+        and (waits(node.finalbody) or any(waits(handler.body) for handler in node.handlers))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_made_past_its_init(module: str) -> None:
+    """`__new__` of a compiled class calls its `__init__`."""
+    assert not any(isinstance(node, ast.Attribute) and node.attr == "__new__" for node in ast.walk(SOURCES[module]))
+
+
 @pytest.mark.parametrize("module", sorted(SOURCES.keys() - set(MODULES)))
 def test_no_other_class_inherits_from_a_compiled_one(module: str) -> None:
     """Others can't inherit from native classes, which compiled ones are, but for protocols and exceptions."""

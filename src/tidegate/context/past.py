@@ -70,8 +70,7 @@ class Past:
 
     def extended(self, kept: int, new: Sequence[Entry]) -> Past:
         """The first `kept` items, and new ones after them."""
-        past = Past.__new__(Past)
-        past._facts = None
+        past = Past()
         past.entries = self.entries[:kept] + tuple(new)
         past.sums, past.thoughts = self.sums[: kept + 1], self.thoughts[: kept + 1]
         past.marks = self.marks[: kept + 1]

@@ -163,11 +163,14 @@ class _Story:
     def _replay(self) -> Generator[Effect, object, View]:
         """The view that the longest applicable checkpoint gives, or the history as it is."""
         chain, found = self.history.chain, Found()
+        problem = ""
         try:
             result = yield Find(self.request.tenant, chain.bucket, chain.prefixes())
             found = result if isinstance(result, Found) else found
         except StoreError as error:
-            yield Notify("fault", {"where": "store", "error": str(error)})
+            problem = str(error)
+        if problem:
+            yield Notify("fault", {"where": "store", "error": problem})
         self.sizing = self.sizing.told(found.reports)
         self.found = found.checkpoints
         view = self._replayed() if self.found else self.whole
@@ -288,12 +291,15 @@ class _Story:
         refused: _Refused | None = None
         dropped: Head | None = None
         while True:
+            lost: UpstreamError | None = None
             try:
                 head = yield from self._try(view)
             except UpstreamError as error:
                 if refused is None:
                     raise
-                yield from self._lost(error)
+                lost = error
+            if lost is not None and refused is not None:
+                yield from self._lost(lost)
                 break
             if head.refusal is None:
                 yield from self._deliver_answer(view, head)
@@ -406,10 +412,13 @@ class _Story:
 
     def _send_original(self, refused: _Refused, rewritten: View) -> Life:
         view, self.stale = self.whole, None
+        lost: UpstreamError | None = None
         try:
             head = yield from self._try(view)
         except UpstreamError as error:
-            yield from self._lost(error)
+            lost = error
+        if lost is not None:
+            yield from self._lost(lost)
             yield from self._deliver_refusal(refused)
             return
         if head.refusal is None:

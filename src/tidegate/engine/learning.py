@@ -65,10 +65,13 @@ def warmth_key(sizing: Sizing, view: View) -> Key:
 
 def keep(request: Request, record: Checkpoint | Report) -> Generator[Effect, object, None]:
     """Saves; a store that can't costs nothing but what it would have kept."""
+    problem = ""
     try:
         yield Save(request.tenant, record)
     except StoreError as error:
-        yield Notify("fault", {"where": "store", "error": str(error)})
+        problem = str(error)
+    if problem:
+        yield Notify("fault", {"where": "store", "error": problem})
 
 
 def _report(sizing: Sizing, view: View, tokens: int) -> Report:

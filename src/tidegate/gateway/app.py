@@ -120,19 +120,23 @@ class App:
 
     async def told(self, arrival: Arrival, client: AsgiClient, work: Coroutine[object, object, None]) -> None:
         """Awaits the work for a client, who is told what goes wrong in it."""
+        failed: tuple[int, str, str] | None = None
         try:
-            await work
-        except NoProvider as error:
-            await client.fail(404, str(error), "unknown_provider")
-        except BodyTooLarge as error:
-            await client.fail(413, str(error), "request_too_large")
-        except UpstreamError as error:
-            await client.fail(error.status, str(error), "upstream_unreachable")
-        except (ClientGone, CutShort):
-            pass  # an answer without an end closes the connection
-        except Exception as error:
-            tell(arrival, fault("gateway", error))
-            await client.fail(500, "Tidegate failed on this request, and could not relay it either.", "internal_error")
+            try:
+                await work
+            except NoProvider as error:
+                failed = 404, str(error), "unknown_provider"
+            except BodyTooLarge as error:
+                failed = 413, str(error), "request_too_large"
+            except UpstreamError as error:
+                failed = error.status, str(error), "upstream_unreachable"
+            except (ClientGone, CutShort):
+                pass  # an answer without an end closes the connection
+            except Exception as error:
+                tell(arrival, fault("gateway", error))
+                failed = 500, "Tidegate failed on this request, and could not relay it either.", "internal_error"
+            if failed is not None:
+                await client.fail(*failed)
         finally:
             self.log(arrival, client)
 

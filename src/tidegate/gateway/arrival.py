@@ -32,7 +32,16 @@ class Arrival:
 
     __slots__ = ("_names", "alike", "began", "headers", "id", "length", "method", "path", "query")
 
-    def __init__(self, method: str, path: str, query: bytes, headers: Headers) -> None:
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: bytes,
+        headers: Headers,
+        names: dict[bytes, bytes] | None = None,
+        alike: object = None,
+    ) -> None:
+        """`names` are the headers by name, where they have been told apart already."""
         self.id = next_id()
         self.method = method
         self.path = path
@@ -42,25 +51,20 @@ class Arrival:
         """Names in lower case, in order."""
         self.began = time.time()
         """Seconds since the epoch."""
-        self.alike: object = object()
+        self.alike = object() if alike is None else alike
         """The same object for requests that differ in nothing but the length of their body, as far as that was seen: a
         key for what was made of a head."""
-        self._names = names = dict(headers)
+        self._names = names = dict(headers) if names is None else names
         value = names.get(b"content-length")
         self.length = int(value) if value is not None and value.isdigit() else None
         """Bytes of the body where it is announced."""
 
     def again(self, digits: bytes) -> Arrival:
         """Another request with the same head but for its Content-Length, which this one has too."""
-        same: Arrival = Arrival.__new__(Arrival)
-        same.id = next_id()
-        same.method, same.path, same.query, same.alike = self.method, self.path, self.query, self.alike
-        same.headers = [pair if pair[0] != b"content-length" else (b"content-length", digits) for pair in self.headers]
-        same.began = time.time()
-        same._names = names = self._names.copy()
+        headers = [pair if pair[0] != b"content-length" else (b"content-length", digits) for pair in self.headers]
+        names = self._names.copy()
         names[b"content-length"] = digits
-        same.length = int(digits)
-        return same
+        return Arrival(self.method, self.path, self.query, headers, names, self.alike)
 
     def header(self, name: bytes) -> bytes | None:
         """The value of a header by its name in lower case; of one that came twice, the last."""

@@ -160,6 +160,7 @@ class Crossing:
         # Only here: a crossing that held what holds it would outlive its request.
         upstream = self.upstream.telling(self.heard)
         driver = Driver(self.dialect, upstream, client, house.store, house.flights, house.pace, self.notify)
+        failed = False
         try:
             await driver.drive(self.life, begun)
         except (UpstreamError, CutShort):
@@ -168,6 +169,8 @@ class Crossing:
             self.notify(fault("driver", error))
             if client.begun:
                 raise
+            failed = True
+        if failed:
             client.outcome = Outcome(reason="fault")
             await pass_on(await upstream.send(None, {}), client)
 
