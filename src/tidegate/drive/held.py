@@ -111,7 +111,7 @@ class Held:
 
     def _refusal(self) -> bytes:
         """The body of a refusal as it can be read: some servers compress errors, whatever was asked for."""
-        body = b"".join(self.held)
+        body = b"".join(self.held)[:REFUSAL_LIMIT]
         try:
             return decode_body(body, self.encoding, REFUSAL_LIMIT) if self.encoding else body
         except (BodyUnreadable, BodyTooLarge):

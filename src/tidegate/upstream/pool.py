@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.engine.effects import UpstreamError
 from tidegate.upstream import faults
@@ -345,11 +346,24 @@ def _write_whole(connection: Connection, head: bytes, body: bytes) -> None:
 async def _write_stream(
     connection: Connection, response: Response, body: AsyncIterable[bytes], length: int | None, seconds: float
 ) -> None:
-    """Sends a streamed body no faster than it is taken; stops where the upstream has already refused."""
+    """Sends a streamed body no faster than it is taken; stops where the upstream has already refused, even while the
+    body's next piece is still to come: its sender may be waiting for that very refusal."""
     sent = 0
-    async for piece in body:
+    pieces = aiter(body)
+    while True:
+        coming: asyncio.Future[bytes | None] = asyncio.ensure_future(anext(pieces, None))
+        either: set[asyncio.Future[Any]] = {coming, response.stopping()}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not coming.done():
+                coming.cancel()
         if response.stop_sending:
+            await asyncio.gather(coming, return_exceptions=True)
             return
+        piece = coming.result()
+        if piece is None:
+            break
         sent += len(piece)
         if length is not None and sent > length:
             raise faults.body_length(longer=True)

@@ -27,7 +27,7 @@ class Response:
     """
 
     __slots__ = (
-        "_complete", "_connection", "_error", "_length", "_pieces", "_read_seconds", "_size", "_waiter",
+        "_complete", "_connection", "_error", "_length", "_pieces", "_read_seconds", "_size", "_stop", "_waiter",
         "headers", "http_version", "listener", "reason", "status",
     )  # fmt: skip
 
@@ -52,6 +52,7 @@ class Response:
         self._complete = False
         self._error: UpstreamError | None = None
         self._waiter: asyncio.Future[bool] | None = None
+        self._stop: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
         """The next piece of the body: all that has come since the last one; `b""` at the end.
@@ -149,6 +150,17 @@ class Response:
         """The upstream refused or ended before it had the whole request: the rest need not be sent."""
         return self.status >= 300 or self._complete or self._error is not None
 
+    def stopping(self) -> asyncio.Future[None]:
+        """Done once the rest of a streamed body need not be sent. For the pool."""
+        if self._stop is None:
+            self._stop = asyncio.get_running_loop().create_future()
+            self._tell_stop()
+        return self._stop
+
+    def _tell_stop(self) -> None:
+        if self._stop is not None and not self._stop.done() and self.stop_sending:
+            self._stop.set_result(None)
+
     async def _wait(self, seconds: float, failure: str) -> None:
         """Sleeps until there is news. Cancellation and the timeout close the connection."""
         connection = self._connection
@@ -178,6 +190,7 @@ class Response:
         self.status, self.reason = answers.status, answers.reason
         self.headers, self.http_version = answers.headers, answers.http_version
         self._length = answers.length
+        self._tell_stop()
 
     def add(self, pieces: list[bytes]) -> int:
         """Pieces of the body have come; returns the bytes that wait. For the connection."""
@@ -191,4 +204,5 @@ class Response:
         self._complete = error is None
         self._error = error
         self._connection = None
+        self._tell_stop()
         self.wake()
