@@ -31,6 +31,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return seen
 
 
+@pytest.mark.pure
 def test_an_item_is_read_once(reads: list[bytes]) -> None:
     ledger = Ledger(HASHER)
     first = ledger.entry("chat", message("noon"))
@@ -41,6 +42,7 @@ def test_an_item_is_read_once(reads: list[bytes]) -> None:
     assert reads == [message("noon")]
 
 
+@pytest.mark.pure
 def test_the_least_recently_used_is_forgotten_first(reads: list[bytes]) -> None:
     ledger = Ledger(HASHER, capacity_entries=2)
     for text in ("a", "b", "a", "c", "a", "b"):

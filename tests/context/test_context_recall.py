@@ -194,6 +194,7 @@ class Watched:
         return len(self.whole) > before
 
 
+@pytest.mark.pure
 def test_a_turn_more_costs_the_new_items_only(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)
     for count in range(20, 60):
@@ -255,6 +256,7 @@ def test_a_fork_keeps_both_ways_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not watched.is_whole(json.dumps(other).encode())
 
 
+@pytest.mark.pure
 def test_an_edit_far_back_is_found_by_the_marks_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)
     watched.read(body(200))

@@ -176,6 +176,7 @@ def test_a_fault_in_any_effect_leaves_the_client_with_an_answer_of_the_provider(
     assert seen.complete
 
 
+@pytest.mark.pure
 @ALL
 @pytest.mark.parametrize(
     "place",

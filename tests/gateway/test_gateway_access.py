@@ -6,6 +6,8 @@ import asyncio
 import io
 import re
 
+import pytest
+
 from tidegate.gateway.access import MOST, AccessLog
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO tidegate\.access (.*)")
@@ -29,6 +31,7 @@ def test_without_a_loop_a_line_is_written_at_once():
     assert said(stream) == ["one two"]
 
 
+@pytest.mark.pure
 def test_lines_are_gathered_and_written_in_order(monkeypatch):
     monkeypatch.setattr("tidegate.gateway.access.GATHERED_SECONDS", 0.02)
     stream = io.StringIO()
