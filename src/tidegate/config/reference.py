@@ -25,6 +25,9 @@ Nothing has to be configured. What is set comes from three places; a later one w
 2. variables, `TIDEGATE_SECTION__KEY`;
 3. flags of the command.
 
+`tidegate windows`, `tidegate route` and `tidegate providers` search for the file as `tidegate serve` does, from the
+folder where they are called, and take `--config` too.
+
 An unknown key or a value that is not allowed ends the start with a message that names the key, where it was given, and
 what is allowed.
 
@@ -45,6 +48,11 @@ Nothing raises what is set here: a window may be smaller than the model's on pur
 lowers it. Where nothing is set, [several sources](classifier.md#windows) are tried in turn; `tidegate windows` shows
 what was learned. `tidegate route PROVIDER/MODEL --dialect API` shows which ways of compacting come of all this, and why
 not the others.
+
+`openai-inband`, `context-edit` and `elide` are named but not built yet, and passed over wherever they stand. Of
+Anthropic's two betas, `anthropic` uses the one for a compaction on demand; that for a compaction at a threshold is not
+built yet, and a model that has it alone needs `summary` in its list. Where a list of `strategies` holds nothing that is
+built, here, under `[compaction]` or under `[providers.NAME]`, `summary` is used, and a warning at the start says so.
 """
 
 _PROVIDERS: Final = """\

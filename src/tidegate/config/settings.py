@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeGuard
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from tidegate.config.base_url import problem
-from tidegate.engine.router import NAMES
+from tidegate.engine.router import NAMES, SUMMARY, UNBUILT
 
 _MIB: Final = 1024 * 1024
 _UNITS: Final = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9} | {
@@ -95,6 +95,15 @@ def _known_strategies(value: tuple[str, ...]) -> tuple[str, ...]:
     if unknown or not value:
         raise ValueError("no such strategy" if unknown else "empty")
     return value
+
+
+def _all_unbuilt(names: object) -> TypeGuard[Sequence[str]]:
+    """Whether a list names strategies, and none but those that are not built yet."""
+    return isinstance(names, list | tuple) and bool(names) and all(name in UNBUILT for name in names)
+
+
+def _summary_instead(key: str, names: Sequence[str]) -> str:
+    return f"{key} names only what is not built yet ({', '.join(names)}); {SUMMARY} is used"
 
 
 Strategies = Annotated[
@@ -202,7 +211,7 @@ class CompactionSettings(Section):
     strategies: Strategies | None = Field(
         default=None,
         description="Ways of compacting, best first: others are not tried. Of a provider only those that its file "
-        "lists; default: all of these.",
+        "lists; default: all of these. `openai-inband`, `context-edit` and `elide` are not built yet and passed over.",
     )
     native_timeout_seconds: Seconds = Field(
         default=180, description="Seconds that one call of a provider's own compaction may take."
@@ -285,7 +294,9 @@ class ModelSettings(Section):
     input_limit: Count | None = Field(default=None, description="Input accepted, where it is less than the window.")
     max_output: Count | None = Field(default=None, description="Longest answer.")
     strategies: Strategies | None = Field(
-        default=None, description="Ways of compacting, best first, whether or not the provider's file lists them."
+        default=None,
+        description="Ways of compacting, best first, whether or not the provider's file lists them. `openai-inband`, "
+        "`context-edit` and `elide` are not built yet and passed over.",
     )
 
 
@@ -305,6 +316,32 @@ class Settings(Section):
     """Tables laid over the provider files of the same name; `tidegate.providers` validates them."""
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _file: Path | None = PrivateAttr(None)
+    _unbuilt: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="after")
+    def _something_built(self) -> Self:
+        """A list of strategies of which none is built is that of `summary` alone, so that no session ends for it."""
+        told: list[str] = []
+        if _all_unbuilt(names := self.compaction.strategies):
+            told.append(_summary_instead("compaction.strategies", names))
+            self.__dict__["compaction"] = self.compaction.model_copy(update={"strategies": (SUMMARY,)})
+        models, providers = dict(self.models), dict(self.providers)
+        for name, model in self.models.items():
+            if _all_unbuilt(names := model.strategies):
+                told.append(_summary_instead(f"models.{name}.strategies", names))
+                models[name] = model.model_copy(update={"strategies": (SUMMARY,)})
+        for name, table in self.providers.items():
+            lists = table.get("strategies")
+            if not isinstance(lists, Mapping):
+                continue  # `tidegate.providers` says what is wrong with it
+            unbuilt = {dialect: names for dialect, names in lists.items() if _all_unbuilt(names)}
+            told += [_summary_instead(f"providers.{name}.strategies.{key}", names) for key, names in unbuilt.items()]
+            if unbuilt:
+                providers[name] = {**table, "strategies": {**lists, **{key: [SUMMARY] for key in unbuilt}}}
+        if told:
+            self.__dict__.update(models=models, providers=providers)  # frozen for everybody else
+            self._unbuilt = tuple(told)
+        return self
 
     @property
     def file(self) -> Path | None:
@@ -314,7 +351,7 @@ class Settings(Section):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was set, allowed, and yet can't be meant; to be shown at the start."""
-        return self.compaction._warnings
+        return (*self.compaction._warnings, *self._unbuilt)
 
     def provider_origin(self, name: str, key: str = "") -> str:
         """Where a provider's field was given, or any of its fields; empty where none was."""
