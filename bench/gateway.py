@@ -87,6 +87,9 @@ def measure(bench: Bench, lives: Sequence[Live], scenarios: Sequence[Scenario], 
             if scenario.kind == "last turns":
                 by_gateway.setdefault("bare scan", []).append(bench.scan(scenario))
         say(f"round {turn + 1} of {rounds}")
+    for live in lives:
+        if live.running is not None and b" fault " in live.running.log.read_bytes():
+            say(f"{live.name} met faults of its own: some of its figures are those of plain relaying")
     return found
 
 

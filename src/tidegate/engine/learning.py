@@ -80,7 +80,7 @@ def _report(sizing: Sizing, view: View, tokens: int) -> Report:
     return Report(
         bucket=history.chain.bucket,
         length=length,
-        chain=history.chain.links[length],
+        chain=history.chain.link(length),
         checkpoint=view.chain,
         head=history.head,
         endpoint=target.endpoint,

@@ -111,7 +111,8 @@ def arrived(scope: Scope) -> Arrival:
     if known is not None:
         return known
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-    return Arrival(scope["method"], raw_path.decode("latin-1"), scope["query_string"], scope["headers"])
+    headers = [(name, value) for name, value in scope["headers"]]
+    return Arrival(scope["method"], raw_path.decode("latin-1"), scope["query_string"], headers)
 
 
 class _Ids:
