@@ -120,23 +120,24 @@ class App:
 
     async def told(self, arrival: Arrival, client: AsgiClient, work: Coroutine[object, object, None]) -> None:
         """Awaits the work for a client, who is told what goes wrong in it."""
-        failed: tuple[int, str, str] | None = None
+        status, text, reason = 0, "", ""
         try:
             try:
                 await work
             except NoProvider as error:
-                failed = 404, str(error), "unknown_provider"
+                status, text, reason = 404, str(error), "unknown_provider"
             except BodyTooLarge as error:
-                failed = 413, str(error), "request_too_large"
+                status, text, reason = 413, str(error), "request_too_large"
             except UpstreamError as error:
-                failed = error.status, str(error), "upstream_unreachable"
+                status, text, reason = error.status, str(error), "upstream_unreachable"
             except (ClientGone, CutShort):
                 pass  # an answer without an end closes the connection
             except Exception as error:
                 tell(arrival, fault("gateway", error))
-                failed = 500, "Tidegate failed on this request, and could not relay it either.", "internal_error"
-            if failed is not None:
-                await client.fail(*failed)
+                status, reason = 500, "internal_error"
+                text = "Tidegate failed on this request, and could not relay it either."
+            if reason:
+                await client.fail(status, text, reason)
         finally:
             self.log(arrival, client)
 
