@@ -24,8 +24,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "pure: replaces what compiled code has built in; runs from the sources only")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if compiled():
-        for item in items:
-            if item.get_closest_marker("pure"):
-                item.add_marker(pytest.mark.skip(reason="runs from the sources only"))
+    for item in items:
+        if "[aiohttp" in item.nodeid:  # what is run against the gateway's own client too
+            item.add_marker(pytest.mark.slow)
+        if compiled() and item.get_closest_marker("pure"):
+            item.add_marker(pytest.mark.skip(reason="runs from the sources only"))

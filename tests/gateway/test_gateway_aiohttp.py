@@ -18,6 +18,8 @@ from tidegate.gateway.server import CannotServe, build, serving
 from tidegate.simulator import SimulatorSettings
 from tidegate.upstream.library import AiohttpPool
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Front]:

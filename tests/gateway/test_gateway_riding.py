@@ -72,6 +72,7 @@ def check_prefix(gate: Running, api: str) -> None:
                 assert record.body[begin:end] == last.body[begun : begun + end - begin]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("api", "shape", "stream"),
     [("chat", "steps", True), ("responses", "single", False), ("messages", "single", True)],

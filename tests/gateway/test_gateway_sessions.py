@@ -58,7 +58,12 @@ def stable_prefix(gate: Running, api: str) -> None:
 @APIS
 @pytest.mark.parametrize(
     ("shape", "stream", "asynchronous"),
-    [("steps", True, False), ("steps", False, True), ("single", True, True), ("single", False, False)],
+    [
+        ("steps", True, False),
+        pytest.param("steps", False, True, marks=pytest.mark.slow),
+        ("single", True, True),
+        ("single", False, False),
+    ],
     ids=["steps-streamed-sync", "steps-whole-async", "single-streamed-async", "single-whole-sync"],
 )
 def test_sixty_turns_over_ten_windows(api, shape, stream, asynchronous):

@@ -358,7 +358,10 @@ async def test_the_end_leaves_questions_unanswered() -> None:
 
 
 def test_what_was_asked_is_in_the_log_without_the_key(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", logger="tidegate"), fronted(upstream__ask_windows=True, server__log_level="debug") as front:
+    with (
+        caplog.at_level("DEBUG", logger="tidegate"),
+        fronted(upstream__ask_windows=True, server__log_level="debug") as front,
+    ):
         front.upstream.default = server(SERVERS["vLLM"][0])
         post(front.base, PATHS["chat"], history("chat", 2), KEY)
         settled(front)

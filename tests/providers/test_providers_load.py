@@ -47,7 +47,7 @@ def test_loading_is_quick(catalogue: Catalogue) -> None:
     providers._builtin.cache_clear()
     began = time.thread_time()
     load()
-    assert time.thread_time() - began < 0.060
+    assert time.thread_time() - began < 0.200  # a fifth of what a start may take, on a busy machine
 
 
 # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────────
