@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from rig import compiled, gateways, native, peers
-from rig.bars import BARS, CHECKS, watched
+from rig.bars import BARS, CHECKS, KEPT, watched
 from rig.bodies import PATHS
 from rig.gateways import Gateway, tidegate
 from rig.measure import Bench, Live, Round, put_down, set_up
@@ -124,7 +124,8 @@ def scenario_table(figures: Figures, scenario: Scenario, bases: Sequence[str]) -
 def bars_table(figures: Figures, names: Sequence[str], everything: bool) -> tuple[str, bool]:
     """The bars, those without a figure too if `everything` was asked for; and whether none is missed.
 
-    `names` are those of Tidegate's forms: the last is held to the bars, the figures of the others stand beside.
+    `names` are those of Tidegate's forms: the last is held to the bars, the figures of the others stand beside, as does
+    its multiple of an nginx that keeps its connections to the upstream.
     """
     judged = names[-1]
     others = [judge(BARS, figures, name) for name in names[:-1]]
@@ -140,8 +141,9 @@ def bars_table(figures: Figures, names: Sequence[str], everything: bool) -> tupl
         stretch = f"{number(bar.stretch)} {bar.unit}" if bar.stretch is not None else ""
         result = "met, and the stretch" if verdict.stretched else says[verdict.met]
         values = [number(one.value) for one in (verdict, *beside)]
-        rows.append([f"{bar.point}. {bar.what}", *values, limit, stretch, result])
-    header = ["bar", judged, *names[:-1], "limit", "stretch", "result"]
+        kept = number(verdict.beside) if bar.beside else ""
+        rows.append([f"{bar.point}. {bar.what}", *values, limit, stretch, result, kept])
+    header = ["bar", judged, *names[:-1], "limit", "stretch", "result", f"{judged} × {KEPT}"]
     return table(header, rows), all(one.met is not False for one in verdicts)
 
 

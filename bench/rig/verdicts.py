@@ -53,7 +53,10 @@ def _pairs(figures: Figures, scenario: str, metric: str, gateway: str, base: str
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a figure of Tidegate has to be: at most `limit`, or at least, if `least`; `stretch` would be better."""
+    """What a figure of Tidegate has to be: at most `limit`, or at least, if `least`; `stretch` would be better.
+
+    `beside` is a figure shown beside it, which is held to nothing.
+    """
 
     point: int
     what: str
@@ -62,6 +65,7 @@ class Bar:
     unit: str = "×"
     stretch: float | None = None
     least: bool = False
+    beside: Callable[[Figures, str], float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Verdict:
 
     bar: Bar
     value: float | None
+    beside: float | None = None
 
     @property
     def met(self) -> bool | None:
@@ -87,7 +92,9 @@ class Verdict:
 
 def judge(bars: Sequence[Bar], figures: Figures, gateway: str = "tidegate") -> list[Verdict]:
     """Every bar with the figure that it is held to."""
-    return [Verdict(bar, bar.value(figures, gateway)) for bar in bars]
+    return [
+        Verdict(bar, bar.value(figures, gateway), bar.beside(figures, gateway) if bar.beside else None) for bar in bars
+    ]
 
 
 @dataclass(frozen=True, slots=True)

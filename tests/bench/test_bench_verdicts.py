@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rig.bars import BARS, CHECKS, watched
+from rig.bars import BARS, CHECKS, KEPT, PLAIN, watched
 from rig.scenarios import BY_NAME
 from rig.verdicts import Bar, Figures, Verdict, Worse, added, judge, median, number, ratio, table, total, worsened
 
@@ -58,6 +58,20 @@ def test_a_bar_is_met_up_to_its_limit(value: float | None, least: bool, met: boo
     [verdict] = judge([bar], {})
     assert verdict == Verdict(bar, value)
     assert (verdict.met, verdict.stretched) == (met, stretched)
+
+
+def test_bars_are_a_multiple_of_the_plain_nginx_and_show_that_of_the_one_that_keeps_its_connections() -> None:
+    cpu = {"tidegate": 90.0, PLAIN: 45.0, KEPT: 20.0}
+    first = {"tidegate": 220.0, PLAIN: 120.0, KEPT: 70.0, "direct": 20.0}
+    figures: Figures = {
+        "1k_c32": {name: [{"cpu_us": value}] for name, value in cpu.items()},
+        "first_20": {name: [{"first_byte_p50_us": value}] for name, value in first.items()},
+    }
+    found = {one.bar.what: (one.value, one.beside) for one in judge(BARS, figures) if one.value is not None}
+    assert found == {
+        "CPU, 1 KB, 32 at once, against nginx": (2, 4.5),
+        "Added time to first byte, against nginx": (2, 4),
+    }
 
 
 STORED = {"1 KB": 3.0, "1 MB": 5.0}
