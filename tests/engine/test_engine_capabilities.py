@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.engine.capabilities import ABSENT, DAY, IN_TROUBLE, Capabilities, Unreadable
+from tidegate.engine.capabilities import ABSENT, DAY, IN_TROUBLE, Capabilities, Seen, Unreadable
 
 AT = "https://api.example.com/v1"
 BOTH = ("openai", "openai-trigger")
@@ -48,3 +48,38 @@ def test_what_is_in_trouble_rests_for_minutes() -> None:
     known.troubled(AT, "m", "openai", now=0.0)
     known.lacks(AT, "m", "openai", now=0.0)
     assert known.missing(AT, "m", BOTH, now=1.0) == {"openai": ABSENT}
+
+
+def test_what_changed_is_told_once_and_again_where_it_could_not_be_saved() -> None:
+    known = Capabilities()
+    known.lacks(AT, "m", "openai", now=100.0)
+    known.troubled(AT, "n", "openai", now=100.0)
+    entries = known.changed()
+    assert sorted((it.model, it.what, it.at) for it in entries) == [("m", "lacks", 100.0), ("n", "troubled", 100.0)]
+    assert known.changed() == ()
+    known.unsaved(entries)
+    assert set(known.changed()) == set(entries)
+
+
+def test_what_others_saw_counts_as_if_it_were_seen_here() -> None:
+    known, other = Capabilities(), Capabilities()
+    other.lacks(AT, "m", "openai", now=100.0)
+    assert known.take_in(other) == 1
+    assert known.missing(AT, "m", BOTH, now=101.0) == {"openai": ABSENT}
+    assert known.changed() == ()
+    assert known.take_in([Seen(AT, "m", "openai", "lacks", 50.0)]) == 0  # older than what is known
+    assert known.missing(AT, "m", BOTH, now=99.0 + DAY) == {"openai": ABSENT}
+
+
+def test_a_time_from_a_clock_that_was_wrong_keeps_nothing_away_for_longer() -> None:
+    known = Capabilities()
+    known.take_in([Seen(AT, "m", "openai", "lacks", 1000 * DAY), Seen(AT, "m", "xai", "lacks", 2.0)])
+    assert known.missing(AT, "m", ("openai", "xai"), now=1.0) == {"xai": ABSENT}
+
+
+def test_names_that_no_file_can_hold_stay_here() -> None:
+    known = Capabilities()
+    known.lacks(AT, "half \ud800", "openai", now=0.0)
+    known.lacks(AT, "m" * 2000, "openai", now=0.0)
+    assert known.changed() == ()
+    assert known.missing(AT, "half \ud800", BOTH, now=1.0) == {"openai": ABSENT}

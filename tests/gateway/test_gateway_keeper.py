@@ -13,13 +13,14 @@ from agents import AGENTS, hold
 from running import running, settings
 from stores import Broken
 
+from tidegate.engine.capabilities import Capabilities, Seen
 from tidegate.engine.checkpoint import NullStore, StoreError
 from tidegate.gateway.keeper import Keeper
 from tidegate.gateway.server import serving
 from tidegate.overflow import Windows
 from tidegate.overflow.learned import Learned
 from tidegate.simulator import SimulatorSettings, serve
-from tidegate.store import MemoryStore, SqliteStore, windows_in
+from tidegate.store import MemoryStore, SqliteStore, capabilities_in, windows_in
 from tidegate.store.seal import Sealer
 
 KNOWN = Learned("http://box:8080/v1", "qwen3", limit=8_192, learned_at=100.0, times=1)
@@ -38,6 +39,21 @@ class Fails:
     def save_windows(self, entries: object) -> list[Learned]:
         self.saves += 1
         time.sleep(self.seconds)
+        raise self.error
+
+
+class FailsCapabilities:
+    """The same for what endpoints lack."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.asked = error, 0
+
+    def capabilities(self) -> list[Seen]:
+        self.asked += 1
+        raise self.error
+
+    def save_capabilities(self, entries: object) -> list[Seen]:
+        self.asked += 1
         raise self.error
 
 
@@ -121,6 +137,33 @@ async def test_a_store_that_keeps_no_windows_is_left_alone(store: object, caplog
     windows.succeeded("e", "m", 5_000)
     await keeper.stop()
     assert caplog.messages == []
+
+
+async def test_what_another_process_saw_of_an_endpoint_is_taken_up_within_seconds(tmp_path: Path) -> None:
+    store, here = store_at(tmp_path), Capabilities()
+    keeper = Keeper(Windows(), store, here, every=0.005, look_every=0.01)
+    await keeper.start()
+    now = time.time()
+    here.lacks("e", "mine", "openai", now=now)
+    store.save_capabilities([Seen("e", "theirs", "openai", "lacks", now)])
+    async with asyncio.timeout(5):
+        while len(capabilities_in(store.path)) < 2 or not here.missing("e", "theirs", ("openai",), now=now):
+            await asyncio.sleep(0.005)
+    await keeper.stop()
+
+
+async def test_a_store_that_fails_changes_nothing_of_what_was_seen(caplog: pytest.LogCaptureFixture) -> None:
+    here, store = Capabilities(), FailsCapabilities(StoreError("store c.db: is read-only"))
+    keeper = Keeper(Windows(), store, here, every=0.005, look_every=0.005)  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING):
+        await keeper.start()
+        here.lacks("e", "m", "openai", now=100.0)
+        await asyncio.sleep(0.05)
+        await keeper.stop()
+    assert caplog.messages == ["store c.db: is read-only: learned capabilities can't be kept"]
+    assert store.asked <= 3  # at the start, once after, and at the end
+    assert here.missing("e", "m", ("openai",), now=101.0)
+    assert len(here.changed()) == 1
 
 
 # -- through the gateway -----------------------------------------------------------------------------------------------

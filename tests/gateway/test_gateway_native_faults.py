@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import tenacity
 from agents import hold, imagine
-from native import WAYS, WINDOW, Way, agent_at, natively
-from running import Running
+from native import WAYS, WINDOW, Way, agent_at, natively, toml_of
+from running import Running, settings
 
-from tidegate.simulator import Step
+from tidegate.gateway.server import serving
+from tidegate.simulator import SimulatorSettings, Step, serve
 from tidegate.simulator.compaction_settings import ResponsesCompaction
 from tidegate.simulator.context_settings import ContextManagement
+from tidegate.store import capabilities_in
 
 NAMES = ["openai", "codex", "xai", "anthropic"]
 QUICK = {"compaction.native_timeout_seconds": 0.4, "compaction.prepare": "off"}
@@ -101,6 +103,26 @@ def test_a_path_that_does_not_exist_is_asked_for_once_a_day(path):
             assert agent.ask().headers["x-tidegate-strategy"] == "summary"
         assert len([record for record in gate.records if record.path.endswith("/responses/compact")]) == 1
         assert gate.of("main")[-1].outcome == "answered"
+
+
+def test_what_an_endpoint_lacks_is_known_after_a_restart(tmp_path):
+    way = WAYS["openai"]
+    kept = {"store.kind": "sqlite", "store.path": str(tmp_path / "c.db"), "store.key_file": str(tmp_path / "key")}
+    simulated = {"window": WINDOW, "tool_rounds": 10**6, "profile": way.profile}
+    lacking = ResponsesCompaction(path="404", trigger="refused")
+    with serve(SimulatorSettings(responses_compaction=lacking, **simulated)) as simulator:
+        for number in range(2):
+            toml = toml_of(way, simulator.url) + f'[models."*"]\nwindow = {WINDOW}\n'
+            with serving(settings(toml, **QUICK, **kept)) as (base, app):
+                agent = late(Running(base, app, simulator), way)
+                agent.history[0] = agent.user(f"Another beginning, number {number}.")
+                assert agent.ask().headers["x-tidegate-strategy"] == "summary"
+        records = simulator.state.records
+    assert len([record for record in records if record.path.endswith("/responses/compact")]) == 1
+    assert {(it.strategy, it.what) for it in capabilities_in(tmp_path / "c.db")} == {
+        ("openai", "lacks"),
+        ("openai-trigger", "lacks"),
+    }
 
 
 @pytest.mark.parametrize("name", ["codex", "anthropic"])

@@ -18,6 +18,7 @@ COMMANDS = {
     "providers": "providers_command",
     "classify": "classify_command",
     "windows": "windows_command",
+    "capabilities": "capabilities_command",
     "route": "route_command",
 }
 """Command names, in the order of `--help`, to the module of this package that holds each under its own name."""

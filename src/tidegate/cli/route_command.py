@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -16,8 +18,9 @@ from tidegate import config
 from tidegate.cli.misconfigured import Misconfigured
 from tidegate.config import Settings
 from tidegate.engine import router
+from tidegate.engine.capabilities import Capabilities
 from tidegate.gateway.catalogue import catalogue
-from tidegate.gateway.targets import Targets
+from tidegate.gateway.targets import NoProvider, Targets
 from tidegate.providers import Catalogue, ProviderError
 from tidegate.wire.conversation import DialectName
 
@@ -40,7 +43,7 @@ from tidegate.wire.conversation import DialectName
 def route(model: str, dialect: DialectName, as_json: bool, config_file: Path | None) -> None:
     """Show how a model's histories are compacted: the ways that are tried, best first, and why not the others.
 
-    What a running gateway has seen an endpoint to lack is known to that gateway alone.
+    What gateways have seen an endpoint to lack counts, as far as their store tells (`tidegate capabilities`).
 
     \b
     Examples:
@@ -49,7 +52,7 @@ def route(model: str, dialect: DialectName, as_json: bool, config_file: Path | N
     """
     try:
         settings = config.load(config_file, {}, os.environ)
-        found = route_of(model, dialect, settings, catalogue(settings))
+        found = route_of(model, dialect, settings, catalogue(settings), seen(settings))
     except config.ConfigError as error:
         raise Misconfigured(str(error)) from None
     except ProviderError as error:
@@ -57,16 +60,37 @@ def route(model: str, dialect: DialectName, as_json: bool, config_file: Path | N
     click.echo(json.dumps(found.told(), indent=2) if as_json else _lines(found))
 
 
-def route_of(name: str, dialect: DialectName, settings: Settings, known: Catalogue) -> router.Route:
-    """The route of `PROVIDER/MODEL`. Raises `click.ClickException` where that is none, or the provider does not serve
-    the dialect, and `ProviderError` where there is no such provider."""
+def seen(settings: Settings) -> Capabilities:
+    """What the store tells of endpoints; nothing where there is none, or it can't be read."""
+    from tidegate.store import StoreError, capabilities_in, default_path
+
+    kept = Capabilities()
+    if settings.store.kind == "sqlite":
+        with suppress(StoreError):
+            kept.take_in(capabilities_in(settings.store.path or default_path()))
+    return kept
+
+
+def route_of(
+    name: str,
+    dialect: DialectName,
+    settings: Settings,
+    known: Catalogue,
+    capabilities: Capabilities | None = None,
+) -> router.Route:
+    """The route of `PROVIDER/MODEL`, with what was seen of endpoints. Raises `click.ClickException` where that is none,
+    or the provider does not serve the dialect, and `ProviderError` where there is no such provider."""
     prefix, slash, model = name.partition("/")
     if not slash or not model:
         raise click.UsageError(f"{name!r} is not of the form PROVIDER/MODEL, like openai/gpt-6-sol.")
     provider, targets = known.get(prefix), Targets(settings, known)
     if dialect not in provider.dialects:
         raise click.ClickException(f"Provider {prefix} serves {', '.join(provider.dialects)}, not {dialect}.")
-    return router.route(dialect, targets.wanted(provider, model, dialect), targets.means(provider, model))
+    wanted, missing = targets.wanted(provider, model, dialect), router.NOTHING
+    if capabilities is not None:
+        with suppress(NoProvider):  # no base URL yet: nothing was seen of it
+            missing = capabilities.missing(targets.root(provider, dialect), model, wanted.names, now=time.time())
+    return router.route(dialect, wanted, targets.means(provider, model), missing)
 
 
 def _lines(found: router.Route) -> str:

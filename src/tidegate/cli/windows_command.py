@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from tidegate.cli.misconfigured import Misconfigured
+from tidegate.cli.tables import columns, printable, utc
 
 WORDS = {
     "stated": "a refusal stated it",
@@ -76,25 +76,24 @@ def known(path: Path, now: float) -> list[dict[str, object]]:
             "limit": one.limit,
             "of": None if one.limit is None else "input" if one.of_input else "window",
             "source": None if one.limit is None else one.source,
-            "learned_at": None if one.limit is None else _time(one.learned_at),
+            "learned_at": None if one.limit is None else utc(one.learned_at),
             "times": one.times,
             "counts": kept.limit(one.endpoint, one.model, now=now) is not None,
             "largest_success": one.succeeded or None,
-            "succeeded_at": _time(one.succeeded_at) if one.succeeded else None,
+            "succeeded_at": utc(one.succeeded_at) if one.succeeded else None,
         }
         for one in sorted(kept, key=lambda one: (one.endpoint, one.model))
     ]
 
 
 def _table(facts: list[dict[str, object]]) -> str:
-    """Columns as wide as what is in them."""
     rows = [("endpoint", "model", "limit", "how it is known", "learned", "times", "largest success")]
     for one in facts:
         limit = f"{one['limit']:,}" if one["limit"] else "-"
         rows.append(
             (
-                _printable(one["endpoint"]),
-                _printable(one["model"]),
+                printable(one["endpoint"]),
+                printable(one["model"]),
                 limit + (" of the input" if one["of"] == "input" else ""),
                 (WORDS[str(one["source"])] + ("" if one["counts"] else " (old)")) if one["limit"] else "-",
                 str(one["learned_at"] or "-"),
@@ -102,19 +101,4 @@ def _table(facts: list[dict[str, object]]) -> str:
                 f"{one['largest_success']:,}" if one["largest_success"] else "-",
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
-def _printable(name: object) -> str:
-    """A name as a terminal may show it: a client chose it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(name))
-
-
-def _time(seconds: float) -> str | None:
-    try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    except (OverflowError, OSError, ValueError):
-        return None
+    return columns(rows)

@@ -59,7 +59,7 @@ class App:
         self.settings, self.catalogue, self.kit, self.store, self.pool = settings, catalogue, kit, store, pool
         self.environ = os.environ if environ is None else environ
         self.targets = Targets(settings, catalogue)
-        self.keeper = Keeper(kit.windows, store)
+        self.keeper = Keeper(kit.windows, store, kit.capabilities)
         self._route = lru_cache(maxsize=1024)(partial(route, providers=catalogue.names, single=self.targets.single))
         self.guard = Guard(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins)
         self.access_log: AccessLog | None = None

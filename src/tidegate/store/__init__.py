@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 import platformdirs
 
 from tidegate.engine.checkpoint import NullStore, Store, StoreError
+from tidegate.store.capabilities import KeepsCapabilities, capabilities_in
 from tidegate.store.keyfile import Keys, load_or_create
 from tidegate.store.memory import MemoryStore
 from tidegate.store.seal import Sealer
@@ -18,6 +19,7 @@ from tidegate.store.sqlite import SqliteStore
 from tidegate.store.windows import KeepsWindows, windows_in
 
 __all__ = [
+    "KeepsCapabilities",
     "KeepsWindows",
     "Keys",
     "MemoryStore",
@@ -26,6 +28,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreKind",
+    "capabilities_in",
     "default_key_file",
     "default_path",
     "load_or_create",

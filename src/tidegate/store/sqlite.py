@@ -12,8 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from tidegate.engine.capabilities import Seen
 from tidegate.engine.checkpoint import Checkpoint, Found, Report, StoreError
 from tidegate.overflow.learned import Learned
+from tidegate.store.capabilities import add as add_seen
+from tidegate.store.capabilities import read_all as read_seen
 from tidegate.store.file import BUSY_SECONDS, DatabaseFile, cause_of, is_locked, writing
 from tidegate.store.record import REPORTS_PER_BUCKET, longest_of_each_kind, pack, place_of, unpack
 from tidegate.store.retention import delete, sweep
@@ -138,6 +141,15 @@ class SqliteStore:
         """Merges learned windows into those of every process that shares the file; what they are then."""
         now = self._clock()
         return self._run(lambda db: merge(db, entries, now=now, kept_since=now - self._retention))
+
+    def capabilities(self) -> list[Seen]:
+        """What endpoints were seen to lack, the oldest first."""
+        return self._run(read_seen)
+
+    def save_capabilities(self, entries: Iterable[Seen]) -> list[Seen]:
+        """Adds what was seen to that of every process that shares the file; all of it then."""
+        now = self._clock()
+        return self._run(lambda db: add_seen(db, entries, now=now))
 
     def check(self) -> None:
         """Reads and takes the write lock. Raises `StoreError` where that cannot be done now."""
