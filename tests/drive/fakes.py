@@ -166,9 +166,9 @@ def drive_sync(life: Life, script: Script, store: Store, **changes) -> Seen:  # 
         seen.complete = True
         return True
 
-    sync.Driver(
-        "chat", SyncUpstream(script), deliver, store, sync.Flights(), on_notify=seen.notices.append, **changes
-    ).drive(life)
+    sync.Driver("chat", SyncUpstream(script), store, sync.Flights(), on_notify=seen.notices.append, **changes).drive(
+        life, deliver
+    )
     return seen
 
 

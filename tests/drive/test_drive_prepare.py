@@ -242,9 +242,9 @@ class Blocking:
             seen.status, seen.outcome, seen.body = head.status, outcome, b"".join(answer.pieces())
             return True
 
-        sync.Driver(
-            "chat", SyncUpstream(self.told), deliver, self.store, self.flights, on_notify=seen.notices.append
-        ).drive(exchange(request(raw, to=target()), self.tools))
+        sync.Driver("chat", SyncUpstream(self.told), self.store, self.flights, on_notify=seen.notices.append).drive(
+            exchange(request(raw, to=target()), self.tools), deliver
+        )
         return seen
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply
 from tidegate.drive.held import Held, to_fall_back_on
@@ -174,51 +175,96 @@ class Flights:
                 return flight.made
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An answer for the client: whoever is given it consumes `answer.pieces()`, and says whether it came whole."""
+
+    answer: HeldAnswer
+    head: Head
+    outcome: Outcome
+
+
+Passing: TypeAlias = Generator[Delivery, bool, None]
+
+
 @dataclass(slots=True)
 class Driver:
-    """Drives one exchange in the calling thread. `deliver` gives an answer to the client: it must consume
-    `answer.pieces()` and say whether the answer came whole."""
+    """Drives one exchange in the calling thread, or, where its answer is read later, in whichever thread reads it."""
 
     dialect: DialectName
     upstream: Upstream
-    deliver: Callable[[HeldAnswer, Head, Outcome], bool]
     store: Store
     flights: Flights
     hold_bytes: int = 1 << 20
     on_notify: Callable[[Notify], None] = lambda notify: None
+    lock: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Held while the exchange thinks: what it thinks with is shared by all threads."""
     answers: list[HeldAnswer] = field(default_factory=list)
     heads: list[Head] = field(default_factory=list)
     originals: list[int] = field(default_factory=list)
     delivering: bool = False
     delivered: bool = False
 
-    def drive(self, life: Life) -> None:
-        """Runs the exchange to its end; see `tidegate.drive.aio.Driver.drive`."""
+    def drive(self, life: Life, deliver: Callable[[HeldAnswer, Head, Outcome], bool]) -> None:
+        """Runs the exchange to its end. `deliver` gives an answer to the client and says whether it came whole.
+
+        Raises as `passing` does.
+        """
+        passing = self.passing(life)
         try:
-            self._steps(life)
-        except UpstreamError:
-            raise
-        except Exception as fault:
-            if self.delivering and not self.delivered:
+            delivery = next(passing)
+            while True:
+                try:
+                    complete = deliver(delivery.answer, delivery.head, delivery.outcome)
+                except Exception as error:
+                    delivery = passing.throw(error)
+                else:
+                    delivery = passing.send(complete)
+        except StopIteration:
+            return
+        finally:
+            passing.close()
+
+    def passing(self, life: Life) -> Passing:
+        """The exchange, as far as the answer that it delivers; sent whether that came whole, it goes on to its end.
+        Closing it before is a client that left.
+
+        Raises `UpstreamError` where nothing could be delivered, and nothing else of Tidegate's own making: a fault
+        inside falls back to the client's own request.
+        """
+        failed = False
+        try:
+            try:
+                yield from self._steps(life)
+            except UpstreamError:
                 raise
-            self.on_notify(Notify("fault", {"where": "engine", "error": type(fault).__name__}))
-            if not self.delivered:
-                self._relay_plainly()
+            except Exception as fault:
+                if self.delivering and not self.delivered:
+                    raise
+                self.on_notify(Notify("fault", {"where": "engine", "error": type(fault).__name__}))
+                failed = not self.delivered
+            if failed:
+                yield from self._relay_plainly()
         finally:
             life.close()
             for answer in self.answers:
                 answer.close()
 
-    def _steps(self, life: Life) -> None:
-        effect = next(life, None)
+    def _steps(self, life: Life) -> Passing:
+        with self.lock:
+            effect = next(life, None)
         while effect is not None:
+            error: Exception | None = None
+            result: object = None
             try:
-                try:
-                    result = self._perform(effect)
-                except Exception as error:
-                    effect = life.throw(error)
-                else:
-                    effect = life.send(result)
+                result = self._perform(effect)
+                if isinstance(effect, Deliver):
+                    result = yield from self._deliver(effect.number, effect.outcome)
+            except Exception as raised:
+                error = raised
+            try:
+                with self.lock:
+                    effect = life.send(result) if error is None else life.throw(error)
             except StopIteration:
                 return
 
@@ -238,11 +284,11 @@ class Driver:
                 return self._prepare(effect)
             case Send(body, add_headers):
                 return self._send(body, add_headers)
-            case Deliver(number, outcome):
-                return self._deliver(number, outcome)
             case Notify():
                 self.on_notify(effect)
                 return None
+            case Deliver():
+                return None  # what it takes is done by whoever is passed the answer
 
     def _prepare(self, effect: Prepare) -> bool:
         def ended(ending: Made | Exception) -> None:
@@ -267,14 +313,15 @@ class Driver:
         self.heads.append(head)
         return head
 
-    def _deliver(self, number: int, outcome: Outcome) -> Finish:
+    def _deliver(self, number: int, outcome: Outcome) -> Generator[Delivery, bool, Finish]:
         for answer in self.answers:
             if answer.number != number:
                 answer.close()
         answer = self.answers[number]
         self.delivering = True
+        complete = False
         try:
-            complete = self.deliver(answer, self.heads[number], outcome)
+            complete = yield Delivery(answer, self.heads[number], outcome)
         except Exception:
             # Where the client has seen none of it, the answer can still be given plainly.
             self.delivering = answer.opened
@@ -282,11 +329,11 @@ class Driver:
         self.delivered = True
         return answer.finish(complete=complete)
 
-    def _relay_plainly(self) -> None:
+    def _relay_plainly(self) -> Passing:
         number = to_fall_back_on(self.heads, self.originals)
         if number is None:
             number = self._send(None, {}).number
-        self._deliver(number, Outcome(reason="fault"))
+        yield from self._deliver(number, Outcome(reason="fault"))
 
 
 def run_work(work: Callable[[], Work], call: Callable[[Call], Reply]) -> Made:
