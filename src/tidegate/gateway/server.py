@@ -14,18 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.compactors.summary import Options, default_options
-from tidegate.config import Settings
-from tidegate.context.budget import Policy
-from tidegate.context.fingerprint import Hasher
-from tidegate.context.ledger import Ledger
+from tidegate.config import ConfigError, Settings
 from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
-from tidegate.engine.request import Kit, Target
 from tidegate.gateway import memory
 from tidegate.gateway.access import AccessLog
 from tidegate.gateway.app import App
@@ -33,18 +26,15 @@ from tidegate.gateway.catalogue import catalogue as known_providers
 from tidegate.gateway.guard import is_loopback
 from tidegate.gateway.http1 import Limits
 from tidegate.gateway.http1_line import AsgiApplication
+from tidegate.gateway.kit import keys_of, make_kit, store_of
 from tidegate.gateway.listening import BACKLOG, OwnServer, Server, UvicornServer
 from tidegate.gateway.supervisor import POSSIBLE, supervise
-from tidegate.overflow.classify import classify
-from tidegate.overflow.verdict import Refusal, Sent, Verdict
-from tidegate.overflow.window import Windows
 from tidegate.providers import Catalogue, ProviderError
-from tidegate.store import Keys, SqliteStore, default_key_file, default_path, load_or_create, open_store
+from tidegate.store import SqliteStore
 from tidegate.upstream.client import Client
 from tidegate.upstream.http import Timeouts
 from tidegate.upstream.pool import Pool
 from tidegate.upstream.proxy import from_environ
-from tidegate.wire.conversation import DialectName
 
 if TYPE_CHECKING:
     from tidegate.upstream.library import AiohttpPool
@@ -66,39 +56,11 @@ def build(settings: Settings, environ: Mapping[str, str] | None = None) -> App:
     try:
         catalogue = known_providers(settings)
         _check_defaults(settings, catalogue)
-        keys = _keys(settings)
+        keys = keys_of(settings)
         kit = make_kit(settings, catalogue, keys)
-        return App(settings, catalogue, kit, _store(settings, keys), _pool(settings, environ), environ)
-    except (ProviderError, StoreError, UpstreamError, ValueError, OSError) as error:
+        return App(settings, catalogue, kit, store_of(settings, keys), _pool(settings, environ), environ)
+    except (ConfigError, ProviderError, StoreError, UpstreamError, ValueError, OSError) as error:
         raise CannotServe(str(error)) from error
-
-
-def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
-    """What judges requests, from the settings."""
-    compaction = settings.compaction
-    hasher = Hasher(keys.hash_key)
-
-    def judge(provider: str, refusal: Refusal, sent: Sent) -> Verdict:
-        return classify(refusal, catalogue.rules(provider), sent=sent)
-
-    return Kit(
-        hasher=hasher,
-        ledger=Ledger(hasher),
-        windows=Windows(),
-        classify=judge,
-        policy=Policy(
-            threshold_percent=compaction.threshold_percent,
-            target_percent=compaction.target_percent,
-            enabled=compaction.enabled,
-            on_overflow=compaction.on_overflow,
-            keep_recent_tokens=compaction.keep_recent_tokens,
-            prepare_percent=compaction.prepare_percent if compaction.prepare == "auto" else None,
-        ),
-        options=_options(settings, catalogue),
-        max_compactions=compaction.max_per_request,
-        summary_max_calls=compaction.summary_max_calls,
-        shrink_on_admission=compaction.shrink_on_admission,
-    )
 
 
 def run(settings: Settings, announce: Callable[[str], None] | None = None) -> None:
@@ -191,20 +153,6 @@ def _check_defaults(settings: Settings, catalogue: Catalogue) -> None:
             raise CannotServe(f"routing.{key} = {name!r} ({where}): there is no such provider. Known: {known}.")
 
 
-def _keys(settings: Settings) -> Keys:
-    store = settings.store
-    given = store.key.get_secret_value() if store.key is not None else None
-    if given is None and store.kind != "sqlite":
-        return Keys.random()  # nothing outlives the process, so no key needs to
-    try:
-        return load_or_create(store.key_file or default_key_file(), given)
-    except StoreError as error:
-        if given is None:
-            raise
-        what = str(error).rpartition("configuration: ")[2]
-        raise StoreError(f"store.key: {what} (given in {settings.origin('store.key')})") from None
-
-
 def _try_store(store: Store) -> None:
     """Says so, once, where the store can't be used."""
     try:
@@ -212,17 +160,6 @@ def _try_store(store: Store) -> None:
             store.check()
     except StoreError as error:
         log.warning("%s: summaries can't be stored; compacting goes on without memory", error)
-
-
-def _store(settings: Settings, keys: Keys) -> Store:
-    store = settings.store
-    return open_store(
-        store.kind,
-        path=store.path or default_path(),
-        keys=keys,
-        retention_days=store.retention_days,
-        max_bytes=store.max_bytes,
-    )
 
 
 def _pool(settings: Settings, environ: Mapping[str, str]) -> Client:
@@ -247,45 +184,6 @@ def _client(settings: Settings) -> type[Pool] | type[AiohttpPool]:
             "Install it with: pip install 'tidegate[aiohttp]'"
         ) from None
     return AiohttpPool
-
-
-def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, DialectName], Options]:
-    """Summary options by target: the user's prompts and caps, the provider's quirks."""
-    built_in, own = default_options(), settings.summary
-    base = replace(
-        built_in,
-        prompt=_prompt(settings, "prompt_file") or built_in.prompt,
-        update_prompt=_prompt(settings, "update_prompt_file") or built_in.update_prompt,
-        tool_result_chars=own.tool_result_chars,
-        ride=own.ride,
-        timeout=settings.compaction.summary_timeout_seconds,
-    )
-
-    def options(target: Target, dialect: DialectName) -> Options:
-        provider = catalogue.get(target.provider)
-        fields = provider.summary_fields(dialect)
-        return replace(
-            base,
-            limit_key=provider.quirks.output_limit_key.get(dialect, ""),
-            extra={name: value for name, value in fields.items() if value is not None},
-            omit=frozenset(name for name, value in fields.items() if value is None),
-            max_output=target.max_output if not target.summary_model else None,
-            caching=provider.caching(target.model),
-        )
-
-    return options
-
-
-def _prompt(settings: Settings, key: str) -> str:
-    """The user's own prompt, empty where none is given."""
-    path: Path | None = getattr(settings.summary, key)
-    if path is None:
-        return ""
-    try:
-        return path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        where = settings.origin(f"summary.{key}")
-        raise CannotServe(f"summary.{key} = {path} ({where}): can't be read: {error}") from error
 
 
 def _bind_each(host: str, port: int, count: int) -> list[socket.socket]:
