@@ -279,9 +279,9 @@ class Gateway:
         try:
             self.prepared[effect.key] = self._run(effect.work(), [])
         except CompactionFailed as error:
-            self.kept_back.append(effect.ended(None, error.reason))
+            self.kept_back.append(effect.ended(error))
         else:
-            self.kept_back.append(effect.ended(self.prepared[effect.key], ""))
+            self.kept_back.append(effect.ended(self.prepared[effect.key]))
         return True
 
     def _compact(self, effect: Compact, seen: Exchange) -> Made:

@@ -17,7 +17,7 @@ from stage import body, checkpoint, history, kit, request, target, turn
 from tidegate.compactors.strategy import CompactionFailed, Summary
 from tidegate.context.budget import Policy
 from tidegate.engine.checkpoint import Checkpoint, Found
-from tidegate.engine.effects import Compact, Deliver, Finish, Made, Notify, Prepare, Save, Send
+from tidegate.engine.effects import Compact, Deliver, Failure, Finish, Made, NothingHelped, Notify, Prepare, Save, Send
 from tidegate.engine.exchange import counted, exchange
 from tidegate.engine.request import Kit
 from tidegate.wire.conversation import Usage
@@ -157,7 +157,8 @@ def test_the_turn_that_is_due_finds_it_made():
     tools = eager()
     effect = prepared(tools)
     made = make(effect)
-    assert effect.ended(made, "") == Notify("prepared", {"calls": 1, "strategy": "summary", "failed": ""})
+    cost = {"calls": 1, "input_tokens": made.result.input_tokens, "output_tokens": made.result.output_tokens}
+    assert effect.ended(made) == Notify("prepared", {"strategy": "summary", "failed": "", **cost})
     play = begin(FULL, tools)
     compact = play.expect(Compact)
     assert (compact.key, compact.strategy) == (effect.key, effect.strategy)
@@ -244,7 +245,9 @@ def test_a_refusal_that_states_a_smaller_window_makes_a_new_one():
 def test_one_that_failed_counts_as_any_failed_compaction():
     tools = eager()
     effect = prepared(tools)
-    assert effect.ended(None, "summary_unreachable") == Notify("prepare_failed", {"reason": "summary_unreachable"})
+    lost = NothingHelped((Failure("summary", "summary_unreachable", False, 2, 70, 5),))
+    cost = {"calls": 2, "input_tokens": 70, "output_tokens": 5}
+    assert effect.ended(lost) == Notify("prepare_failed", {"reason": "summary_unreachable", **cost})
     play = begin(FULL, tools)
     assert play.expect(Send).body is None
     assert answered(play).events()[-1] != "preparing"
@@ -256,7 +259,7 @@ def test_a_request_that_waited_for_one_that_failed_counts_it_once():
     effect = prepared(tools)
     play = begin(FULL, tools)
     play.expect(Compact)
-    effect.ended(None, "summary_empty")
+    effect.ended(CompactionFailed("summary_empty"))
     play.fail(CompactionFailed("summary_empty"))
     assert play.expect(Send).body is None
     begin(FULL, tools, at=1031).expect(Compact)  # twice in a row would be a minute

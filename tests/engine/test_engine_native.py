@@ -285,7 +285,8 @@ def test_what_is_hardly_smaller_is_of_no_use():
     users = [{"type": "message", "role": "user", "content": "all of it again " * 1500}]
     play = start(to=at("openai", "summary"))
     carried_out(play, compacted([*users, json.loads(ITEM)]), said())
-    assert play.detail("compaction_failed") == {"reason": "compact_not_smaller", "strategy": "openai"}
+    told = play.detail("compaction_failed")
+    assert (told["reason"], told["strategy"]) == ("compact_not_smaller", "openai")
 
 
 def test_where_everything_fails_the_clients_own_request_goes_and_the_breaker_knows():
@@ -331,7 +332,8 @@ def test_one_that_can_not_be_made_to_fit_goes_to_the_next_way():
     play = start(json.dumps(raw).encode(), at("openai", "summary"))
     calls = carried_out(play, then=said())
     assert all(call.path == "/responses" for call in calls)
-    assert play.detail("compaction_failed") == {"reason": "compact_no_room", "strategy": "openai"}
+    told = play.detail("compaction_failed")
+    assert (told["reason"], told["strategy"]) == ("compact_no_room", "openai")
 
 
 # -- replayed, or not ------------------------------------------------------------------------------------------------
@@ -557,8 +559,9 @@ def test_prepared_ahead_by_the_provider_too():
     with pytest.raises(StopIteration) as ended:
         work.send(compacted())
     made = ended.value.value
-    told = effect.ended(made, "")  # type: ignore[union-attr]
-    assert told.detail == {"calls": 1, "strategy": "openai", "failed": ""}
+    told = effect.ended(made)  # type: ignore[union-attr]
+    cost = {"calls": 1, "input_tokens": 500, "output_tokens": 80}
+    assert told.detail == {"strategy": "openai", "failed": "", **cost}
     play.reply(True).done()
     again = start(FULL, tools=tools)
     assert again.expect(Compact).key == effect.key  # type: ignore[union-attr]

@@ -16,6 +16,7 @@ from tidegate.drive.answer import HeldAnswer, Incoming
 from tidegate.drive.direct import Begun
 from tidegate.drive.flights import Ending, Flights
 from tidegate.drive.held import to_fall_back_on
+from tidegate.drive.late import too_late
 from tidegate.engine.checkpoint import Report, Store
 from tidegate.engine.effects import (
     Compact,
@@ -277,14 +278,14 @@ def prepare(
 
     def ended(ending: Ending) -> None:
         if not isinstance(ending, BaseException):
-            tell(effect.ended(ending, ""))
+            tell(effect.ended(ending))
             return
         if isinstance(ending, CompactionFailed):
-            tell(effect.ended(None, ending.reason))
+            tell(effect.ended(ending))
             return
         # The type alone: a message may quote what it failed on.
         tell(Notify("fault", {"where": "engine", "error": type(ending).__name__}))
-        tell(effect.ended(None, "fault"))
+        tell(effect.ended(CompactionFailed("fault")))
 
     return flights.prepare(effect.key, lambda: run_work(effect.work, call, seconds), ended)
 
@@ -305,7 +306,7 @@ async def run_work(work: Callable[[], Work], call: Callable[[Call], Awaitable[Re
                     return request
                 reply = await call(request)
     except TimeoutError:
-        raise CompactionFailed("summary_too_slow") from None
+        raise too_late(steps) from None
     finally:
         with suppress(ValueError):  # cancelled while it thinks: it ends by itself
             steps.close()

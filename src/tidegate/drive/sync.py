@@ -10,11 +10,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol, TypeAlias
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply
 from tidegate.drive.held import Held, to_fall_back_on
+from tidegate.drive.late import too_late
 from tidegate.engine.checkpoint import Checkpoint, Store
 from tidegate.engine.effects import (
     Compact,
@@ -34,6 +35,9 @@ from tidegate.engine.effects import (
 )
 from tidegate.engine.exchange import Life
 from tidegate.wire.conversation import DialectName
+
+COMPACTION_SECONDS: Final = 540.0
+"""All calls of one compaction together: clients send again after ten minutes."""
 
 
 class Incoming(Protocol):
@@ -110,10 +114,12 @@ class HeldAnswer(Held):
 class _Flight:
     done: threading.Event = field(default_factory=threading.Event)
     made: Made | None = None
+    failed: CompactionFailed | None = None
 
 
 class Flights:
-    """One compaction for all threads that wait for the same; a waiter takes over where the leader failed.
+    """One compaction for all threads that wait for the same: what came of it comes to all, a failure too. Where the
+    leading thread itself has ended, a waiter takes over.
 
     `prepare_at_once` may be made that nobody waits for, each in a thread of its own that does not keep the process
     alive; what came of those is kept for `keep_seconds`.
@@ -152,7 +158,8 @@ class Flights:
         ended(ending)
 
     def run(self, key: bytes, start: Callable[[], Made]) -> Made:
-        """The summary of that key: made here, or by the thread that makes it already, or prepared before."""
+        """The summary of that key: made here, or by the thread that makes it already, or prepared before. Raises
+        `CompactionFailed`."""
         while True:
             with self._lock:
                 at, made = self._made.get(key, (0.0, None))
@@ -166,6 +173,9 @@ class Flights:
                 try:
                     flight.made = start()
                     return flight.made
+                except CompactionFailed as error:
+                    flight.failed = error
+                    raise
                 finally:
                     with self._lock:
                         self._running.pop(key, None)
@@ -173,6 +183,8 @@ class Flights:
             flight.done.wait()
             if flight.made is not None:
                 return flight.made
+            if flight.failed is not None:
+                raise flight.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +208,8 @@ class Driver:
     store: Store
     flights: Flights
     hold_bytes: int = 1 << 20
+    compaction_seconds: float = COMPACTION_SECONDS
+    """All calls of one compaction together."""
     on_notify: Callable[[Notify], None] = lambda notify: None
     lock: AbstractContextManager[object] = field(default_factory=nullcontext)
     """Held while the exchange thinks: what it thinks with is shared by all threads."""
@@ -279,7 +293,7 @@ class Driver:
                     self.store.report(tenant, record)
                 return None
             case Compact(key, _, work):
-                return self.flights.run(key, lambda: run_work(work, self.upstream.call))
+                return self.flights.run(key, lambda: run_work(work, self.upstream.call, self.compaction_seconds))
             case Prepare():
                 return self._prepare(effect)
             case Send(body, add_headers):
@@ -292,16 +306,14 @@ class Driver:
 
     def _prepare(self, effect: Prepare) -> bool:
         def ended(ending: Made | Exception) -> None:
-            if not isinstance(ending, Exception):
-                self.on_notify(effect.ended(ending, ""))
-            elif isinstance(ending, CompactionFailed):
-                self.on_notify(effect.ended(None, ending.reason))
+            if not isinstance(ending, Exception) or isinstance(ending, CompactionFailed):
+                self.on_notify(effect.ended(ending))
             else:
                 self.on_notify(Notify("fault", {"where": "engine", "error": type(ending).__name__}))
-                self.on_notify(effect.ended(None, "fault"))
+                self.on_notify(effect.ended(CompactionFailed("fault")))
 
-        call = self.upstream.call
-        return self.flights.prepare(effect.key, lambda: run_work(effect.work, call), ended)
+        call, seconds = self.upstream.call, self.compaction_seconds
+        return self.flights.prepare(effect.key, lambda: run_work(effect.work, call, seconds), ended)
 
     def _send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Head:
         incoming = self.upstream.send(body, add_headers)
@@ -336,15 +348,21 @@ class Driver:
         yield from self._deliver(number, Outcome(reason="fault"))
 
 
-def run_work(work: Callable[[], Work], call: Callable[[Call], Reply]) -> Made:
-    """Runs a compaction's calls one after the other. Raises what the strategy raises (`CompactionFailed`)."""
+def run_work(work: Callable[[], Work], call: Callable[[Call], Reply], seconds: float = COMPACTION_SECONDS) -> Made:
+    """Runs a compaction's calls one after the other. Raises what the strategy raises (`CompactionFailed`), and the same
+    where they take too long together: no call gets more than what is left of that time."""
     steps = work()
+    end = time.monotonic() + seconds
     try:
         request = next(steps)
         while True:
-            request = steps.send(call(request))
-    except StopIteration as end:
-        made: Made = end.value
+            left = end - time.monotonic()
+            if left <= 0:
+                raise too_late(steps)
+            reply = call(replace(request, timeout=min(request.timeout, left)))
+            request = steps.send(reply)
+    except StopIteration as ended:
+        made: Made = ended.value
         return made
     finally:
         steps.close()

@@ -5,11 +5,12 @@ Decides when and what; the work is a driver's, and nothing is changed before the
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from math import ceil
 
+from tidegate.compactors.strategy import CompactionFailed
 from tidegate.engine.compaction import Plan, compaction_of, plan
-from tidegate.engine.effects import Effect, Made, Notify, Prepare
+from tidegate.engine.effects import Cost, Effect, Made, NothingHelped, Notify, Prepare
 from tidegate.engine.prepared import Prepared
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View, may_cut
@@ -60,15 +61,16 @@ def prepare(sizing: Sizing, view: View, conversation: bytes, tokens: int) -> Gen
     )
     work = compaction_of(sizing, view, chosen)
 
-    def ended(made: Made | None, reason: str) -> Notify:
-        if made is not None:
+    def ended(ending: Made | CompactionFailed) -> Notify:
+        if isinstance(ending, Made):
             kit.breaker.succeeded(conversation)
-            failed = ", ".join(f"{it.strategy}: {it.reason}" for it in made.failed)
-            return Notify("prepared", {"calls": made.calls, "strategy": made.strategy, "failed": failed})
+            failed = ", ".join(f"{it.strategy}: {it.reason}" for it in ending.failed)
+            return Notify("prepared", {"strategy": ending.strategy, "failed": failed, **_told(ending.cost)})
         if kept.get(conversation, now=now) is prepared:
             kept.drop(conversation)
         kit.breaker.failed(conversation, now=now)
-        return Notify("prepare_failed", {"reason": reason})
+        cost = ending.cost if isinstance(ending, NothingHelped) else Cost()
+        return Notify("prepare_failed", {"reason": ending.reason, **_told(cost)})
 
     kept.begin(conversation, prepared, now=now)
     begun: object = False
@@ -79,6 +81,10 @@ def prepare(sizing: Sizing, view: View, conversation: bytes, tokens: int) -> Gen
             kept.drop(conversation)
     if begun is True:
         yield Notify("preparing", {"items": chosen.cut.at, "from": view.covered, "tokens": tokens})
+
+
+def _told(cost: Cost) -> Mapping[str, int]:
+    return {"calls": cost.calls, "input_tokens": cost.input_tokens, "output_tokens": cost.output_tokens}
 
 
 def ready(sizing: Sizing, view: View, conversation: bytes) -> Plan | None:

@@ -17,7 +17,7 @@ from tidegate.compactors.summary import Options
 from tidegate.context.budget import summary_room
 from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
-from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, Work
+from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, OutOfTime, Work
 from tidegate.engine.learning import warmth_key
 from tidegate.engine.native import artifact_of, binding_of, minting
 from tidegate.engine.router import SUMMARY, route
@@ -33,6 +33,8 @@ from tidegate.engine.view import (
     same_role_cuts,
 )
 from tidegate.overflow.verdict import Refusal, Sent
+from tidegate.wire.billing import billed
+from tidegate.wire.conversation import DialectName
 
 Why: TypeAlias = Literal["threshold", "overflow"]
 
@@ -155,8 +157,10 @@ def compact(
     place = applied if prepared else replaced
     smaller = place(sizing.history, checkpoint, sizing.request.target)
     if smaller is None or smaller.checkpoint is None or smaller.tokens >= view.tokens:
-        yield Notify("compaction_failed", {"reason": "no_smaller", "strategy": made.strategy})
-        raise CompactionFailed("no_smaller")
+        paid = made.result
+        lost = Failure(made.strategy, "no_smaller", False, paid.calls, paid.input_tokens, paid.output_tokens)
+        yield from _told((lost,))
+        raise NothingHelped((*made.failed, lost))
     after = sizing.measured(smaller).tokens
     checkpoint = replace(smaller.checkpoint, tokens_after=after)
     yield Notify(
@@ -166,7 +170,7 @@ def compact(
             "strategy": made.strategy,
             "before": before,
             "after": after,
-            "calls": made.calls,
+            "calls": made.result.calls,
             "input_tokens": made.result.input_tokens,
             "output_tokens": made.result.output_tokens,
         },
@@ -176,7 +180,8 @@ def compact(
 
 def _told(failed: tuple[Failure, ...]) -> Generator[Effect, object, None]:
     for failure in failed:
-        yield Notify("compaction_failed", {"reason": failure.reason, "strategy": failure.strategy})
+        cost = {"calls": failure.calls, "input_tokens": failure.input_tokens, "output_tokens": failure.output_tokens}
+        yield Notify("compaction_failed", {"reason": failure.reason, "strategy": failure.strategy, **cost})
 
 
 def compaction_of(
@@ -207,13 +212,16 @@ def compaction_of(
     def work() -> Work:
         failed: list[Failure] = []
         for name in chosen.strategies:
+            replies: list[bytes] = []
             try:
-                return Made((yield from one(name)), name, tuple(failed))
+                return Made((yield from _noted(one(name), replies)), name, tuple(failed))
             except CompactionFailed as error:
                 failure = error
             except Exception:  # whatever a strategy has not foreseen in what it was answered
                 failure = CompactionFailed("strategy_fault")
-            failed.append(Failure(name, failure.reason, failure.missing))
+            failed.append(_failure(name, failure, request.conversation.dialect, replies))
+            if isinstance(failure, OutOfTime):
+                break
             if failure.missing:
                 kit.capabilities.lacks(target.endpoint, target.model, name, now=request.now)
             elif failure.reason in TROUBLE or failure.reason.startswith("compact_http_5"):
@@ -221,6 +229,30 @@ def compaction_of(
         raise NothingHelped(tuple(failed))
 
     return Compact(key, chosen.strategies[0], work)
+
+
+def _noted(
+    steps: Generator[Call, Reply, Summary | Minted], replies: list[bytes]
+) -> Generator[Call, Reply, Summary | Minted]:
+    """The same calls; the bodies of their replies are noted."""
+    try:
+        call = next(steps)
+        while True:
+            reply = yield call
+            replies.append(reply.body)
+            call = steps.send(reply)
+    except StopIteration as end:
+        result: Summary | Minted = end.value
+        return result
+    finally:
+        steps.close()
+
+
+def _failure(name: str, error: CompactionFailed, dialect: DialectName, replies: list[bytes]) -> Failure:
+    """What came of a strategy in vain, and what it was billed for."""
+    bills = [billed(dialect, body) for body in replies]
+    read, written = sum(bill.input_tokens for bill in bills), sum(bill.output_tokens for bill in bills)
+    return Failure(name, error.reason, error.missing, len(replies), read, written)
 
 
 def _summary(sizing: Sizing, view: View, chosen: Plan, why: Why, base: View | None) -> Generator[Call, Reply, Summary]:

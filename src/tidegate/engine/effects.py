@@ -18,6 +18,15 @@ from tidegate.wire.discreet import Discreet
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """Calls upstream, and the tokens they were billed for, as far as their answers said so."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """A strategy that gave nothing of use; the next one was tried."""
 
@@ -25,6 +34,11 @@ class Failure:
     reason: str
     missing: bool = False
     """The endpoint does not have it."""
+    calls: int = 0
+    """Made for it."""
+    input_tokens: int = 0
+    """Billed for it, as far as the answers said so."""
+    output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +51,9 @@ class Made:
     """Those tried before it."""
 
     @property
-    def calls(self) -> int:
-        """Made for the result, those of failed strategies left out."""
-        return self.result.calls
+    def cost(self) -> Cost:
+        """Of the result and of all that was tried before it."""
+        return cost_of(self.failed, Cost(self.result.calls, self.result.input_tokens, self.result.output_tokens))
 
 
 class NothingHelped(CompactionFailed):
@@ -48,6 +62,24 @@ class NothingHelped(CompactionFailed):
     def __init__(self, failed: tuple[Failure, ...]) -> None:
         super().__init__(failed[-1].reason if failed else "no_strategy")
         self.failed = failed
+
+    @property
+    def cost(self) -> Cost:
+        """Of all that was tried in vain."""
+        return cost_of(self.failed)
+
+
+class OutOfTime(CompactionFailed):
+    """Thrown into a compaction's work where all its calls together took too long: nothing more is tried."""
+
+
+def cost_of(failed: tuple[Failure, ...], beside: Cost = Cost()) -> Cost:
+    """Of what was tried in vain, and what is given `beside`."""
+    return Cost(
+        beside.calls + sum(it.calls for it in failed),
+        beside.input_tokens + sum(it.input_tokens for it in failed),
+        beside.output_tokens + sum(it.output_tokens for it in failed),
+    )
 
 
 Work: TypeAlias = Generator[Call, Reply, Made]
@@ -90,8 +122,8 @@ class Prepare(Discreet, frozen=True):
     """Run a strategy's calls in the background, so that a later turn's `Compact` of the same `key` finds them made.
 
     Result: whether that has begun; False where as many run already as may, or nothing runs in the background. The
-    driver tells `ended` what came of it, what was made or a short reason why nothing was, and passes its notice on.
-    Cancelled work is not told.
+    driver tells `ended` what came of it, what was made or why nothing was, and passes its notice on. Cancelled work is
+    not told.
     """
 
     hidden: ClassVar[frozenset[str]] = frozenset({"work", "ended"})
@@ -99,7 +131,7 @@ class Prepare(Discreet, frozen=True):
     key: bytes
     strategy: str
     work: Callable[[], Work]
-    ended: Callable[[Made | None, str], Notify]
+    ended: Callable[[Made | CompactionFailed], Notify]
 
 
 class Send(Discreet, frozen=True):
@@ -148,7 +180,8 @@ class Outcome(msgspec.Struct, frozen=True):
     compactions: int = 0
     summary_calls: int = 0
     compaction_input_tokens: int = 0
-    """Billed for compactions of this request, as far as their answers said so; in no other number here."""
+    """Billed for compactions of this request, those that failed included, as far as their answers said so; in no other
+    number here."""
     compaction_output_tokens: int = 0
 
 

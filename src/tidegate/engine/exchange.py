@@ -17,11 +17,13 @@ from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
 from tidegate.engine.compaction import Plan, Why, compact, strategies_of
 from tidegate.engine.effects import (
     Action,
+    Cost,
     Deliver,
     Effect,
     Find,
     Finish,
     Head,
+    NothingHelped,
     Notify,
     Outcome,
     Send,
@@ -264,6 +266,8 @@ class _Story:
             smaller, made = yield from compact(self.sizing, view, aim, why, prepared, base=base, strategies=only)
         except CompactionFailed as error:
             self.reason, self.failed = error.reason, True
+            if isinstance(error, NothingHelped):
+                self._pay(error.cost)
             if error.reason in NO_FAULT:
                 if prepared:
                     kit.preparations.wasted(conversation, now=now)
@@ -273,11 +277,14 @@ class _Story:
         kit.breaker.succeeded(conversation)
         if prepared:
             kit.preparations.used(conversation)
-        self.summary_calls += made.calls
-        self.billed[0] += made.result.input_tokens
-        self.billed[1] += made.result.output_tokens
+        self._pay(made.cost)
         self.reason = "artifact_dropped" if self.stale else "prepared" if prepared else ""
         return smaller
+
+    def _pay(self, cost: Cost) -> None:
+        self.summary_calls += cost.calls
+        self.billed[0] += cost.input_tokens
+        self.billed[1] += cost.output_tokens
 
     @property
     def _conversation(self) -> bytes:
