@@ -26,17 +26,16 @@ sources of what it states.
 
 A conversation is compacted by the first strategy of its API that applies. `openai` and `xai` call the provider's own
 compact path, `openai-trigger` sends an item that asks for it, `anthropic` uses Anthropic's beta for a compaction on
-demand where the model has it. `summary`, a text by the model itself, works everywhere and comes last. A dash means that
-the API is not served.
+demand, and that for a compaction at a threshold where a platform or a model has it alone. `summary`, a text by the
+model itself, works everywhere and comes last. A dash means that the API is not served.
 
 `openai-inband`, by which the provider compacts within the request, is named but not built yet: it is passed over, and
-the next one is tried. So is Anthropic's other beta, the compaction at a threshold, and so are `context-edit` and
-`elide`, which a configuration may name and no built-in file does.
+the next one is tried. So are `context-edit` and `elide`, which a configuration may name and no built-in file does.
 """
 
 MODELS = """\
 Tokens. *Input* is what a prompt is held against where that is less than the window, or all that is known. *Compacts*
-says which of Anthropic's betas a model has on this platform, where the file knows; `threshold` is not used yet. A name
+says which of Anthropic's betas a model has on this platform, where the file knows. A name
 ends before its date.
 """
 

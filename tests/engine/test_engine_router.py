@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.engine.router import DIALECT_OF, NAMES, Means, ordered, route
+from tidegate.engine.router import CLAUDE as CLAUDE_WAYS
+from tidegate.engine.router import DIALECT_OF, NAMES, Means, Way, ordered, route, watched
 from tidegate.provider_file import NATIVE
 
 UNARY = ("openai", "openai-trigger", "summary")
@@ -59,8 +60,15 @@ def test_every_strategy_is_told_of_once_and_with_a_reason(dialect: str, listed: 
     [
         ("openai", "chat", Means(), {}, "belongs to the responses API"),
         ("anthropic", "responses", ON_DEMAND, {}, "belongs to the messages API"),
-        ("anthropic", "messages", Means(ways=("threshold",)), {}, "no compaction on demand"),
-        ("anthropic", "messages", Means("compact-2026-09-04", ()), {}, "the model does not compact on demand"),
+        ("anthropic", "messages", Means(ways=("threshold",)), {}, "no compaction of Claude's"),
+        ("anthropic", "messages", Means("compact-2026-09-04", ways=()), {}, "the model does not compact by itself"),
+        (
+            "anthropic",
+            "messages",
+            Means("compact-2026-09-04", ways=("threshold",)),
+            {},
+            "the model does not compact by itself in a way that the platform has",
+        ),
         ("openai", "responses", Means(), {"openai": "it was not there"}, "it was not there"),
         ("openai-inband", "responses", Means(), {}, "not built yet"),
         ("context-edit", "messages", Means(), {}, "not built yet"),
@@ -78,3 +86,57 @@ def test_why_a_strategy_that_is_wanted_is_not_tried(
 
 def test_a_model_of_which_nothing_is_known_may_compact() -> None:
     assert route("messages", ordered(CLAUDE), Means(on_demand="compact-2026-09-04")).names == CLAUDE
+
+
+BOTH = Means("on", "at")
+
+
+@pytest.mark.parametrize(
+    ("means", "missing", "ways"),
+    [
+        (Means(), (), ()),
+        (BOTH, (), ("on-demand", "threshold")),
+        (Means(threshold="at"), (), ("threshold",)),
+        (Means("on", "at", ways=("threshold",)), (), ("threshold",)),
+        (Means("on", ways=("threshold",)), (), ()),
+        (Means("on", "at", ways=()), (), ()),
+        (BOTH, (CLAUDE_WAYS["on-demand"],), ("threshold",)),
+        (BOTH, tuple(CLAUDE_WAYS.values()), ()),
+    ],
+)
+def test_how_claude_compacts(means: Means, missing: tuple[str, ...], ways: tuple[str, ...]) -> None:
+    assert means.claude(missing) == ways
+
+
+@pytest.mark.parametrize(
+    ("missing", "names", "words"),
+    [
+        ((), CLAUDE, "on demand (on) or at a threshold (at)"),
+        (("on-demand",), CLAUDE, "may compact at a threshold (at); "),
+        (("threshold",), CLAUDE, "may compact on demand (on); "),
+        (("on-demand", "threshold"), ("summary",), "gone"),
+    ],
+)
+def test_a_way_that_was_refused_is_told_of_no_more(
+    missing: tuple[Way, ...], names: tuple[str, ...], words: str
+) -> None:
+    found = route("messages", ordered(CLAUDE), BOTH, {CLAUDE_WAYS[way]: "gone" for way in missing})
+    assert found.names == names
+    assert words in next(choice.reason for choice in (*found.strategies, *found.excluded) if choice.name == "anthropic")
+    assert set(watched(CLAUDE)) == {*CLAUDE, *CLAUDE_WAYS.values()}
+    assert watched(UNARY) == UNARY
+
+
+@pytest.mark.parametrize(
+    ("means", "words"),
+    [
+        (
+            Means("on", "at", ways=("on-demand", "threshold")),
+            "is known to compact on demand (on) or at a threshold (at)",
+        ),
+        (Means(threshold="at", ways=("threshold",)), "is known to compact at a threshold (at)"),
+        (Means(threshold="at"), "nothing is known against it: the model may compact at a threshold (at)"),
+    ],
+)
+def test_how_is_told(means: Means, words: str) -> None:
+    assert words in route("messages", ordered(CLAUDE), means).strategies[0].reason

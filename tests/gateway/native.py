@@ -7,7 +7,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agents import Agent, Messages, Responses, Turn
@@ -15,9 +15,12 @@ from running import Running, settings
 
 from tidegate.gateway.server import serving
 from tidegate.simulator import SimulatorSettings, serve
+from tidegate.simulator.context_settings import ContextManagement
 
 Json = dict[str, Any]
 WINDOW = 8000
+LEAST_TRIGGER = 1000
+"""Of Claude's compaction at a threshold: windows as small as these are none of Anthropic's."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ WAYS = {
     "xai": Way("xai", "xai", "xai", "responses", "grok-4.7"),
     "anthropic": Way("anthropic", "anthropic", "anthropic", "messages", "claude-sonnet-4-6"),
     "foundry": Way("anthropic", "foundry", "foundry", "messages", "claude-sonnet-4-6", "/anthropic"),
+    "bedrock": Way("anthropic", "bedrock", "bedrock", "messages", "anthropic.claude-sonnet-4-6"),
 }
 
 
@@ -135,20 +139,30 @@ def agent_at(gate: Running, way: Way, *, key: str = "sk-agent-1") -> Agent:
     return agent
 
 
-def toml_of(way: Way, url: str) -> str:
+def toml_of(way: Way, url: str, least: int = LEAST_TRIGGER) -> str:
     root = f"{url}{way.root}"
-    key = f"base_urls.{way.api}" if way.provider == "foundry" else "base_url"
-    return f'[providers.{way.provider}]\n{key} = "{root}"\n'
+    key = f"base_urls.{way.api}" if way.provider in ("foundry", "bedrock") else "base_url"
+    trigger = f"minimum_trigger = {{ anthropic = {least} }}\n" if way.api == "messages" else ""
+    return f'[providers.{way.provider}]\n{key} = "{root}"\n{trigger}'
 
 
 @contextmanager
 def natively(
-    way: Way, *, window: int = WINDOW, known: bool = True, toml: str = "", flags: Json | None = None, **simulated: Any
+    way: Way,
+    *,
+    window: int = WINDOW,
+    known: bool = True,
+    toml: str = "",
+    flags: Json | None = None,
+    least: int = LEAST_TRIGGER,
+    **simulated: Any,
 ) -> Iterator[Running]:
     """A gateway in front of a simulated provider under its own name."""
     given = {"window": window, "tool_rounds": 10**6, "profile": way.profile, **simulated}
+    if way.api == "messages":
+        given["context"] = replace(given.get("context", ContextManagement()), least_trigger=LEAST_TRIGGER)
     with serve(SimulatorSettings(**given)) as simulator:
         sized = f'[models."*"]\nwindow = {window}\n' if known else ""
-        whole = toml_of(way, simulator.url) + sized + toml
+        whole = toml_of(way, simulator.url, least) + sized + toml
         with serving(settings(whole, **(flags or {}))) as (base, app):
             yield Running(base, app, simulator)

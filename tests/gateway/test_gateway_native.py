@@ -143,11 +143,16 @@ def test_the_real_sdks_see_nothing_of_it(name, streams):
         assert "compaction" not in json.dumps(agent.history)
 
 
-def test_a_client_that_leaves_takes_the_providers_compaction_along():
-    way = WAYS["openai"]
-    with natively(
-        way, responses_compaction=ResponsesCompaction(seconds=20), flags={"compaction.prepare": "off"}
-    ) as gate:
+SLOW = {
+    "openai": {"responses_compaction": ResponsesCompaction(seconds=20)},
+    "bedrock": {"context": ContextManagement(seconds=20)},
+}
+
+
+@pytest.mark.parametrize("name", list(SLOW))
+def test_a_client_that_leaves_takes_the_providers_compaction_along(name):
+    way = WAYS[name]
+    with natively(way, flags={"compaction.prepare": "off"}, **SLOW[name]) as gate:
         agent = agent_at(gate, way)
         imagine(agent, "steps", 7, 1100)
         agent.history.append(agent.user("Where were we?"))
@@ -155,6 +160,7 @@ def test_a_client_that_leaves_takes_the_providers_compaction_along():
         body = json.dumps(agent.request()).encode()
         with socket.create_connection((host, int(port))) as client:
             head = f"POST {agent.path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer sk\r\n"
+            head += "anthropic-version: 2023-06-01\r\n"
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             soon(lambda: bool(gate.of("compaction")))
         soon(lambda: gate.of("compaction")[0].outcome == "cancelled")

@@ -16,7 +16,8 @@ from tidegate.simulator.compaction_settings import ResponsesCompaction
 from tidegate.simulator.context_settings import ContextManagement
 from tidegate.store import capabilities_in
 
-NAMES = ["openai", "codex", "xai", "anthropic"]
+NAMES = ["openai", "codex", "xai", "anthropic", "bedrock"]
+"""Bedrock's is Claude's at a threshold, Anthropic's that on demand."""
 QUICK = {"compaction.native_timeout_seconds": 0.4, "compaction.prepare": "off"}
 
 FAULTS: dict[str, dict[str, Any]] = {
@@ -50,7 +51,7 @@ def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 HARMLESS = {"refusal", "tool_call", "length"}
-"""On `/responses/compact` these say nothing: the ordinary answer comes."""
+"""On `/responses/compact`, and before a pause at a threshold, these say nothing: the ordinary answer comes."""
 
 
 def late(gate: Running, way: Way, turns: int = 7) -> Any:
@@ -74,7 +75,7 @@ def test_the_next_way_is_taken(name, fault):
         agent = late(gate, way)
         turn = agent.ask()
         assert turn.headers["x-tidegate-action"] == "compacted"
-        if given["do"] not in HARMLESS or way.api == "messages":
+        if given["do"] not in HARMLESS or name == "anthropic":
             assert turn.headers["x-tidegate-strategy"] == "summary"
         assert gate.violations == []
         assert set(gate.of("main")[-1].facts) >= facts(7)
@@ -125,13 +126,14 @@ def test_what_an_endpoint_lacks_is_known_after_a_restart(tmp_path):
     }
 
 
-@pytest.mark.parametrize("name", ["codex", "anthropic"])
+@pytest.mark.parametrize("name", ["codex", "anthropic", "bedrock"])
 def test_where_what_was_asked_for_is_ignored_it_did_not_happen(name):
     """A 200 without an item says nothing of the endpoint: it is asked again."""
     way = WAYS[name]
     ignoring: dict[str, Any] = {
         "codex": {"responses_compaction": ResponsesCompaction(trigger="ignored")},
         "anthropic": {"context": ContextManagement(betas=(), drops_blocks=True), "strict_fields": False},
+        "bedrock": {"context": ContextManagement(betas=(), drops_blocks=True), "strict_fields": False},
     }[name]
     with natively(way, flags=QUICK, **ignoring) as gate:
         for number in range(2):
@@ -173,7 +175,7 @@ def test_an_overflow_that_nobody_foresaw_is_recovered_from(name):
     way = WAYS[name]
     with natively(way, known=False, flags=QUICK) as gate:
         agent = late(gate, way, turns=9)
-        agent.model = "model-nobody-knows" if way.api == "responses" else agent.model
+        agent.model = agent.model if name == "anthropic" else "model-nobody-knows"
         turn = agent.ask()
         assert turn.headers["x-tidegate-action"] == "recovered"
         assert gate.violations == []

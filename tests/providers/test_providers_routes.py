@@ -112,7 +112,6 @@ def test_the_table_has_every_provider_and_dialect(catalogue: Catalogue) -> None:
 
 AS_ROUTED = {
     # asked for by the provider's file, and not to be had (yet)
-    ("bedrock", "messages"): TEXT,
     ("github-copilot", "responses"): TEXT,
 }
 
@@ -135,7 +134,8 @@ def test_the_route_of_a_provider_and_a_dialect(catalogue: Catalogue, served: tup
         ("vertex-anthropic/claude-sonnet-4-5@20250929", "messages", TEXT),
         ("vertex-anthropic/claude-fable-5-1@default", "messages", "anthropic > summary"),
         ("foundry/claude-opus-5", "messages", "anthropic > summary"),
-        ("bedrock/eu.anthropic.claude-opus-5-5", "messages", TEXT),
+        ("bedrock/eu.anthropic.claude-opus-5-5", "messages", "anthropic > summary"),
+        ("bedrock/eu.anthropic.claude-opus-4-5", "messages", TEXT),
         ("openrouter/openai/gpt-6-sol", "responses", TEXT),
         ("vercel/openai/gpt-5.6-sol", "responses", UNARY),
         ("chatgpt/gpt-6.1-sol", "responses", "openai-trigger > summary"),

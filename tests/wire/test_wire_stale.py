@@ -148,6 +148,7 @@ TEXT: Json = {"type": "text", "text": "so"}
 USE: Json = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"n": 1.0}}
 RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "found"}
 SUMMARY: Json = {"type": "compaction", "content": "Earlier", "signature": "sig"}
+FAILED: Json = {"type": "compaction", "content": None}
 WANTED = {"type": "adaptive"}
 
 
@@ -185,6 +186,11 @@ THINKING = [
      [user(), model(TEXT), user(), model(USE), user(RESULT), model(TEXT), user()]),
     ("an answer the client has begun", [user(), model(THOUGHT, TEXT)], at(1), WANTED, None),
     ("there is none", [user(), model(TEXT), user()], at(1), WANTED, None),
+    ("behind a compaction that stands first", [model(SUMMARY), model(THOUGHT, TEXT), user()], at(1), WANTED,
+     [model(SUMMARY), model(TEXT), user()]),
+    ("where a compaction holds all that was asked", [model(SUMMARY), model(THOUGHT, USE), user(RESULT), model(TEXT),
+     user(RESULT)], at(1), WANTED, [model(SUMMARY), model(USE), user(RESULT), model(TEXT), user(RESULT)]),
+    ("not behind a compaction that failed", [model(FAILED), model(THOUGHT, TEXT), user()], at(1), WANTED, None),
 ]  # fmt: skip
 
 

@@ -89,7 +89,8 @@ def route_of(
     wanted, missing = targets.wanted(provider, model, dialect), router.NOTHING
     if capabilities is not None:
         with suppress(NoProvider):  # no base URL yet: nothing was seen of it
-            missing = capabilities.missing(targets.root(provider, dialect), model, wanted.names, now=time.time())
+            names = router.watched(wanted.names)
+            missing = capabilities.missing(targets.root(provider, dialect), model, names, now=time.time())
     return router.route(dialect, wanted, targets.means(provider, model), missing)
 
 

@@ -36,14 +36,18 @@ _ENDINGS: Final = {
 """What a 200 without a block means, by its `stop_reason`."""
 
 _LACKS: Final = re.compile(
-    r"\bcompaction: extra inputs|\brequires anthropic-beta|input tag 'compaction'|expected content block types"
-    r"|\bcompact beta\b|unexpected value[^\n]{0,100}anthropic-beta|invalid beta flag"
-    r"|\bprefill\b"
+    r"\bcompaction: extra inputs|\bprefill\b"
     r"|\b(?:unknown|unrecogni[sz]ed|unsupported) (?:parameter|field|argument)[^\n]{0,4}\bcompaction\b",
     re.IGNORECASE,
 )
 """That the platform has no such thing. Where it passes over the field, a last message of the assistant's is taken for
 the beginning of an answer."""
+
+_LACKS_BETA: Final = re.compile(
+    r"\brequires anthropic-beta|input tag 'compaction'|expected content block types"
+    r"|\bcompact beta\b|unexpected value[^\n]{0,100}anthropic-beta|invalid beta flag",
+    re.IGNORECASE,
+)
 
 
 def headers(options: Options) -> Mapping[str, str]:
@@ -63,28 +67,34 @@ def compact(passage: Passage, options: Options) -> Generator[Call, Reply, Minted
     begin(passage)
     call = Call(
         path=messages.PATH,
-        body=_body(passage, options),
+        body=request_of(passage, options, {"compaction": b'{"type":"summarize"}', "context_management": None}),
         add_headers={"accept": "application/json", **headers(options)},
         drop_headers=DROP_HEADERS,
         timeout=options.timeout,
     )
-    remedies = (_smaller_limit, without_stale_thinking("messages"))
-    body, calls = yield from ask(call, options, error_in=_error_in, lacks=_lacks, remedies=remedies)
+    remedies = (smaller_limit, without_stale_thinking("messages"))
+    body, calls = yield from ask(call, options, error_in=error_in, lacks=_lacks, remedies=remedies)
     message = read_object(body)
     if message is None:
         raise CompactionFailed("compact_unreadable")
-    block = _block(body, message)
-    read, written = _usage(object_at(message, "usage"))
+    block = block_of(body, message)
+    read, written = usage_of(message)
     item = b'{"role":"assistant","content":[' + block + b"]}"
     bound = options.binds_thinking and b'thinking"' in passage.conversation.raw
     return Minted((item,), calls, () if bound else passage.retained, read, written)
 
 
 def _lacks(trouble: Trouble) -> bool:
-    return _LACKS.search(trouble.message) is not None
+    return lacks_beta(trouble) or _LACKS.search(trouble.message) is not None
 
 
-def _error_in(body: bytes) -> bytes:
+def lacks_beta(trouble: Trouble) -> bool:
+    """Whether a refusal says that a beta for compaction is not known there."""
+    return _LACKS_BETA.search(trouble.message) is not None
+
+
+def error_in(body: bytes) -> bytes:
+    """The error within a 200, empty for none."""
     message = read_object(body)
     return body if message is not None and failed(message, "content") else b""
 
@@ -92,14 +102,16 @@ def _error_in(body: bytes) -> bytes:
 # -- the call --------------------------------------------------------------------------------------------------------
 
 
-def _body(passage: Passage, options: Options) -> bytes:
+def request_of(passage: Passage, options: Options, asked: Mapping[str, bytes | None]) -> bytes:
+    """The client's request with the passage for its messages, what is `asked` for, and nothing that shapes an
+    answer."""
     conversation = passage.conversation
     alone = messages.read(conversation.replace_items(passage.items, keep_from=len(conversation.items)))
     fields: dict[str, bytes | None] = {
         "model": dumps(passage.model or conversation.model),
         "max_tokens": dumps(_limit(passage, options)),
-        "compaction": b'{"type":"summarize"}',
-        **dict.fromkeys(("stream", "context_management", "stop_sequences", "output_format")),
+        **asked,
+        **dict.fromkeys(("stream", "stop_sequences", "output_format")),
     }
     if text_at(_value(conversation, "tool_choice"), "type") in ("any", "tool"):
         fields["tool_choice"] = None
@@ -139,7 +151,7 @@ _TOO_MUCH_OUTPUT: Final = (
 )
 
 
-def _smaller_limit(body: bytes, trouble: Trouble) -> bytes | None:
+def smaller_limit(body: bytes, trouble: Trouble) -> bytes | None:
     """With the output limit that a refusal leaves: of the window, or of the model's own."""
     told = next((found for rule in _TOO_MUCH_OUTPUT if (found := rule.search(trouble.message))), None)
     if told is None:
@@ -161,7 +173,7 @@ def _value(conversation: Conversation, key: str) -> JsonObject:
 # -- the answer ------------------------------------------------------------------------------------------------------
 
 
-def _block(body: bytes, message: JsonObject) -> bytes:
+def block_of(body: bytes, message: JsonObject) -> bytes:
     """The one block that stands for everything, as its bytes came. Raises `CompactionFailed`."""
     if not isinstance(message.get("content"), list):
         raise CompactionFailed("compact_unreadable")
@@ -185,8 +197,9 @@ def _is_summary(raw: bytes) -> bool:
     return text_at(block, "type") == "compaction" and bool(text_at(block, "content").strip())
 
 
-def _usage(usage: JsonObject) -> tuple[int, int]:
+def usage_of(message: JsonObject) -> tuple[int, int]:
     """Input and output tokens of all that was sampled: a compaction is billed in `iterations` only."""
+    usage = object_at(message, "usage")
     samples = objects_at(usage, "iterations") or [usage]
     keys = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     read = sum(count(sample, key) for sample in samples for key in keys)

@@ -41,7 +41,9 @@ class Options:
     timeout: float = 180.0
     """Seconds for each call."""
     betas: tuple[str, ...] = ()
-    """What the platform calls compaction on demand in `anthropic-beta`; empty: as Anthropic does."""
+    """What the platform calls Claude's compaction in `anthropic-beta`; empty: as Anthropic does."""
+    least_trigger: int = 50_000
+    """Input tokens from which on Anthropic compacts at a threshold at all."""
     retained_user_tokens: int = 64_000
     """Newest user messages that are kept beside an item that stands for everything (Codex' own limit)."""
     max_output: int | None = None
@@ -148,6 +150,7 @@ def ask(
     | `compact_unfinished` | ended for a reason that is no ordinary end |
     | `compact_unavailable` | Anthropic has no compaction just now |
     | `compact_incomplete_turn`, `compact_nothing`, `compact_too_many_tools` | Anthropic's reasons of these names |
+    | `compact_below_trigger` | too little for the smallest threshold that Anthropic takes |
     | `compact_server_held` | the history is held by the provider: only it could compact that |
 
     Those after `compact_error` are the strategies' own.

@@ -50,8 +50,8 @@ what was learned. `tidegate route PROVIDER/MODEL --dialect API` shows which ways
 not the others.
 
 `openai-inband`, `context-edit` and `elide` are named but not built yet, and passed over wherever they stand. Of
-Anthropic's two betas, `anthropic` uses the one for a compaction on demand; that for a compaction at a threshold is not
-built yet, and a model that has it alone needs `summary` in its list. Where a list of `strategies` holds nothing that is
+Anthropic's two betas, `anthropic` uses the one for a compaction on demand, and that for a compaction at a threshold
+where a platform or a model has it alone. Where a list of `strategies` holds nothing that is
 built, here, under `[compaction]` or under `[providers.NAME]`, `summary` is used, and a warning at the start says so.
 """
 

@@ -19,14 +19,15 @@ from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, OutOfTime, Work
 from tidegate.engine.learning import warmth_key
-from tidegate.engine.native import artifact_of, binding_of, minting
-from tidegate.engine.router import SUMMARY, route
+from tidegate.engine.native import artifact_of, binding_of, claude_ways, minting
+from tidegate.engine.router import SUMMARY, route, watched
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import (
-    ON_DEMAND,
+    ANTHROPIC,
     View,
     applied,
     barred_cuts,
+    cuts_after_answers,
     items_to_summarise,
     plain,
     replaced,
@@ -74,7 +75,7 @@ class Plan:
 def strategies_of(sizing: Sizing) -> tuple[str, ...]:
     """Those that can be tried at this request's target, best first."""
     request, target = sizing.request, sizing.request.target
-    names = target.wanted.names
+    names = watched(target.wanted.names)
     missing = sizing.kit.capabilities.missing(target.endpoint, target.model, names, now=request.now)
     return route(request.conversation.dialect, target.wanted, target.means, missing).names
 
@@ -87,10 +88,18 @@ def plan(sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, 
     names = strategies_of(sizing) if strategies is None else strategies
     barred = barred_cuts(sizing.history, sizing.request.target)
     chosen = None
-    if ON_DEMAND in names and sizing.request.target.binds_thinking:
-        chosen = _plan(sizing, view, aim, why, names, barred | same_role_cuts(sizing.history))
-        names = names if chosen else tuple(name for name in names if name != ON_DEMAND)
+    if ANTHROPIC in names and (own := _barred_for_claude(sizing, view)):
+        chosen = _plan(sizing, view, aim, why, names, barred | own)
+        names = names if chosen else tuple(name for name in names if name != ANTHROPIC)
     return chosen or _plan(sizing, view, aim, why, names, barred)
+
+
+def _barred_for_claude(sizing: Sizing, view: View) -> frozenset[int]:
+    """Positions at which Claude's own compaction, as it would be asked for first, can't end or would cost thinking."""
+    way = next(iter(claude_ways(sizing, view)), None)
+    if way == "threshold":
+        return cuts_after_answers(sizing.history)
+    return same_role_cuts(sizing.history) if sizing.request.target.binds_thinking else frozenset()
 
 
 def _plan(

@@ -12,15 +12,16 @@ from dataclasses import replace
 from math import ceil
 from typing import Final, TypeAlias
 
-from tidegate.compactors import anthropic, openai, xai
+from tidegate.compactors import anthropic, openai, threshold, xai
 from tidegate.compactors.fit import fitted
 from tidegate.compactors.native import Options
 from tidegate.compactors.strategy import Call, CompactionFailed, Minted, Passage, Reply
 from tidegate.engine.capabilities import Unreadable
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.request import Target
+from tidegate.engine.router import CLAUDE, Way
 from tidegate.engine.sizing import Sizing
-from tidegate.engine.view import History, View, artifact_size, asking, forwarded
+from tidegate.engine.view import ANTHROPIC, History, View, artifact_size, asking, forwarded, way_of
 from tidegate.overflow.verdict import Refusal, Sent
 from tidegate.wire.conversation import DialectName
 
@@ -30,8 +31,13 @@ STRATEGIES: Final[Mapping[str, Callable[[Passage, Options], Minting]]] = {
     "openai": openai.compact,
     "openai-trigger": openai.trigger,
     "xai": xai.compact,
-    "anthropic": anthropic.compact,
 }
+
+CLAUDES: Final[Mapping[Way, Callable[[Passage, Options], Minting]]] = {
+    "on-demand": anthropic.compact,
+    "threshold": threshold.compact,
+}
+"""Strategy `anthropic`, by the way that the platform and the model have."""
 
 SPARE_SHARE: Final = 16
 """Of a window, the part that is left free for the provider's own prompt and its summary."""
@@ -57,6 +63,9 @@ def readable(checkpoint: Checkpoint, history: History, target: Target, refused: 
     artifact = checkpoint.artifact
     if artifact.kind == "text":
         return True
+    way = way_of(artifact, history.conversation.dialect)
+    if way and not (target.means.on_demand if way == "on-demand" else target.means.threshold):
+        return False
     return (
         artifact.binding == binding_of(target, history.conversation.dialect)
         and checkpoint.head == history.head
@@ -74,7 +83,8 @@ def minting(
     it gave is too large to be of use.
     """
     request, history, target = sizing.request, sizing.history, sizing.request.target
-    steps = STRATEGIES[name](_passage(sizing, view, at, retained, window), _options(sizing))
+    passage, options = _passage(sizing, view, at, retained, window), _options(sizing)
+    steps = _claude(sizing, view, passage, options) if name == ANTHROPIC else STRATEGIES[name](passage, options)
     minted = yield from _announced(steps, view.add_headers)
     if any(not 0 <= p < at for p in minted.retained) or not minted.items:
         raise CompactionFailed("compact_unreadable")
@@ -95,6 +105,31 @@ def artifact_of(minted: Minted, target: Target, dialect: DialectName) -> Artifac
         binding=binding_of(target, dialect),
         sealed_tokens=sealed,
     )
+
+
+def claude_ways(sizing: Sizing, view: View) -> tuple[Way, ...]:
+    """How Claude can be asked to compact this view, best first: a block that stands in it is read by its own way
+    alone."""
+    target, request = sizing.request.target, sizing.request
+    missing = sizing.kit.capabilities.missing(target.endpoint, target.model, tuple(CLAUDE.values()), now=request.now)
+    carried = way_of(view.checkpoint.artifact, request.conversation.dialect) if view.checkpoint else None
+    return tuple(way for way in target.means.claude(missing) if carried in (None, way))
+
+
+def _claude(sizing: Sizing, view: View, passage: Passage, options: Options) -> Minting:
+    """By the first way that is there. One that is not is remembered, and the other one tried."""
+    target, means = sizing.request.target, sizing.request.target.means
+    betas: Mapping[Way, str] = {"on-demand": means.on_demand, "threshold": means.threshold}
+    failure = CompactionFailed("compact_missing")
+    for way in claude_ways(sizing, view):
+        try:
+            return (yield from CLAUDES[way](passage, replace(options, betas=(betas[way],))))
+        except CompactionFailed as error:
+            failure = error
+        if not failure.missing:
+            break
+        sizing.kit.capabilities.lacks(target.endpoint, target.model, CLAUDE[way], now=sizing.request.now)
+    raise failure
 
 
 def _passage(sizing: Sizing, view: View, at: int, retained: tuple[int, ...], window: int | None) -> Passage:
@@ -122,7 +157,7 @@ def _options(sizing: Sizing) -> Options:
     means = target.means
     return Options(
         timeout=means.timeout,
-        betas=(means.on_demand,) if means.on_demand else (),
+        least_trigger=means.least_trigger,
         max_output=target.max_output,
         binds_thinking=target.binds_thinking,
         overflows=overflows,

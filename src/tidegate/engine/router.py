@@ -6,9 +6,9 @@ Called by the exchange, and by `tidegate route`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from tidegate.wire.conversation import DialectName
 
@@ -26,6 +26,12 @@ DIALECT_OF: Final[Mapping[str, DialectName]] = {
 
 NAMES: Final = (*DIALECT_OF, "elide", SUMMARY)
 """Every strategy, in the order in which they are told of."""
+
+Way: TypeAlias = Literal["on-demand", "threshold"]
+"""How Claude compacts: in a request that asks for it alone, or from a number of input tokens on."""
+
+CLAUDE: Final[Mapping[Way, str]] = {"on-demand": "anthropic on demand", "threshold": "anthropic at a threshold"}
+"""The ways of strategy `anthropic`, best first, and what each is called where an endpoint was seen to lack it."""
 
 UNBUILT: Final[Mapping[str, str]] = {
     "openai-inband": "not built yet: `context_management` is not added to requests that come without it",
@@ -51,10 +57,21 @@ class Means:
 
     on_demand: str = ""
     """Anthropic's beta for a compaction that is asked for, as the platform calls it; empty where it has none."""
+    threshold: str = ""
+    """That for a compaction at a threshold."""
+    least_trigger: int = 50_000
+    """The smallest such threshold that the platform takes, in tokens."""
     ways: tuple[str, ...] | None = None
     """How the model compacts by itself (`on-demand`, `threshold`); None where nothing is known."""
     timeout: float = 180.0
     """Seconds that one call of the provider's own compaction may take."""
+
+    def claude(self, missing: Collection[str] = ()) -> tuple[Way, ...]:
+        """How Claude compacts here, best first: what the platform has a beta for, the model is not known to lack, and
+        the endpoint has not refused (`missing`, by `CLAUDE`)."""
+        betas: Mapping[Way, str] = {"on-demand": self.on_demand, "threshold": self.threshold}
+        able = [way for way in CLAUDE if betas[way] and (self.ways is None or way in self.ways)]
+        return tuple(way for way in able if CLAUDE[way] not in missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +115,16 @@ def route(dialect: DialectName, wanted: Wanted, means: Means, missing: Mapping[s
         if why_not:
             excluded.append(Choice(name, why_not))
         else:
-            tried.append(Choice(name, f"{_means(name, means)}; named by {wanted.by}"))
+            tried.append(Choice(name, f"{_means(name, means, missing)}; named by {wanted.by}"))
     for name in NAMES:
         if name not in wanted.names:
             excluded.append(Choice(name, _why_not_wanted(name, dialect, wanted)))
     return Route(tuple(tried), tuple(excluded))
+
+
+def watched(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What an endpoint may be seen to lack of these strategies: one of Claude's ways too."""
+    return (*names, *CLAUDE.values()) if "anthropic" in names else names
 
 
 def ordered(
@@ -133,10 +155,12 @@ def _why_not(name: str, dialect: DialectName, means: Means, missing: Mapping[str
     if name in UNBUILT:
         return UNBUILT[name]
     if name == "anthropic":
-        if not means.on_demand:
-            return "the platform has no compaction on demand, and compaction at a threshold is not built yet"
-        if means.ways is not None and "on-demand" not in means.ways:
-            return "the model does not compact on demand"
+        if not (means.on_demand or means.threshold):
+            return "the platform has no compaction of Claude's"
+        if not means.claude():
+            return "the model does not compact by itself in a way that the platform has"
+        if not means.claude(missing):
+            return missing.get(CLAUDE["threshold"]) or missing[CLAUDE["on-demand"]]
     return missing.get(name, "")
 
 
@@ -153,11 +177,12 @@ def _why_not_wanted(name: str, dialect: DialectName, wanted: Wanted) -> str:
     return "the provider's file does not list it"
 
 
-def _means(name: str, means: Means) -> str:
+def _means(name: str, means: Means, missing: Mapping[str, str]) -> str:
     """What is there to compact with."""
     if name == "anthropic":
         known = "the model is known to" if means.ways else "nothing is known against it: the model may"
-        return f"{known} compact on demand ({means.on_demand})"
+        betas = {"on-demand": f"on demand ({means.on_demand})", "threshold": f"at a threshold ({means.threshold})"}
+        return f"{known} compact {' or '.join(betas[way] for way in means.claude(missing))}"
     return {
         "openai": "the provider compacts a window in one call (POST /responses/compact)",
         "openai-trigger": "the provider compacts where a request ends with a compaction_trigger",

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from tidegate.compactors import threshold
 from tidegate.compactors.summary import mark
 from tidegate.context.chain import Chain
 from tidegate.context.entries import Entry
@@ -22,15 +23,16 @@ from tidegate.context.past import Past
 from tidegate.context.recall import history_of
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.request import Target
+from tidegate.engine.router import Way
 from tidegate.wire import REQUESTS
 from tidegate.wire.cache_marks import control_for, marked
-from tidegate.wire.conversation import Conversation, Facts, JsonObject, UnreadableBody
+from tidegate.wire.conversation import Conversation, DialectName, Facts, JsonObject, UnreadableBody
 from tidegate.wire.jsontext import dumps, loads
 
 ITEM_OVERHEAD = 4
 """Tokens every message costs beside its words."""
 
-ON_DEMAND = "anthropic"
+ANTHROPIC = "anthropic"
 """The strategy whose block must be announced in every request that carries it."""
 
 DROP_BLOCK_BETA = "thinking-binding-controls-2026-08-01"
@@ -220,14 +222,13 @@ def replaced(history: History, checkpoint: Checkpoint, target: Target) -> View:
     fate = _fate_of_thinking(history, checkpoint.artifact, covered, target)
     made = _made(history, checkpoint.artifact, covered, target, leave_out=fate == "leave_out")
     add_headers: dict[str, str] = {}
-    betas = [target.means.on_demand] if checkpoint.strategy == ON_DEMAND and target.means.on_demand else []
+    betas, fields = _announcement(history, checkpoint.artifact, target)
     if fate == "leave_out":
         rest = range(covered + made.taken, len(past))
         tail = [raw for p in rest if (raw := _without_thinking(history, p)) is not None]
-        body = conversation.replace_items([*made.items, *tail], keep_from=len(conversation.items))
+        body = conversation.replace([*made.items, *tail], keep_from=len(conversation.items), fields=fields)
     else:
         keep_from = conversation.lead + covered + made.taken
-        fields = {}
         if fate == "api_drops":
             fields["thinking"] = _drop_mismatched(conversation)
             betas.append(DROP_BLOCK_BETA)
@@ -236,6 +237,26 @@ def replaced(history: History, checkpoint: Checkpoint, target: Target) -> View:
         add_headers["anthropic-beta"] = ",".join(betas)
     kept = past.sums[-1] - past.sums[covered]
     return View(body, covered, checkpoint, history.overhead + made.tokens + kept, made.tokens, add_headers)
+
+
+def way_of(artifact: Artifact, dialect: DialectName) -> Way | None:
+    """How Claude's own block that stands in an artifact was made; None where it is no such block."""
+    if artifact.kind != "opaque" or dialect != "messages":
+        return None
+    return "on-demand" if threshold.is_signed(artifact.items[0]) else "threshold"
+
+
+def _announcement(history: History, artifact: Artifact, target: Target) -> tuple[list[str], dict[str, bytes]]:
+    """(betas, fields) without which Claude's own block is refused: a header for either, and an edit beside the one that
+    is not signed. Both or neither."""
+    conversation, means = history.conversation, target.means
+    way = way_of(artifact, conversation.dialect)
+    if way == "on-demand":
+        return [means.on_demand] if means.on_demand else [], {}
+    if way != "threshold" or not means.threshold:
+        return [], {}
+    managed = threshold.standing(conversation, target.window, means.least_trigger)
+    return ([means.threshold], {"context_management": managed}) if managed else ([], {})
 
 
 def _made(history: History, artifact: Artifact, covered: int, target: Target, *, leave_out: bool) -> _Made:
@@ -411,6 +432,13 @@ def same_role_cuts(history: History) -> frozenset[int]:
     the last one before it, and not `system`, for thinking after it to stay valid (its page on keeping recent turns)."""
     roles = ["user" if item.role == "tool" else item.role for item in history.facts]
     return frozenset(i for i in range(1, len(roles)) if roles[i] in ("system", roles[i - 1]))
+
+
+def cuts_after_answers(history: History) -> frozenset[int]:
+    """Positions before which Anthropic's block from a threshold must not end: what is sent for it must end with a
+    user's message, since an answer at the end would be the beginning of another one."""
+    roles = [item.role for item in history.facts]
+    return frozenset(i for i in range(1, len(roles)) if roles[i - 1] not in ("user", "tool"))
 
 
 def items_to_summarise(history: History, view: View, cut_at: int, retained: Sequence[int]) -> tuple[JsonObject, ...]:

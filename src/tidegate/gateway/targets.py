@@ -23,6 +23,9 @@ from tidegate.wire.conversation import DialectName
 
 GENERIC = "generic"
 
+LEAST_TRIGGER = 50_000
+"""Tokens, where a provider's file does not say: Anthropic's own smallest threshold."""
+
 TOLD_KEPT = 4096
 """Models of endpoints of which something was told."""
 
@@ -111,6 +114,8 @@ class Targets:
         """What provider and model have to compact with."""
         return Means(
             on_demand=provider.betas.on_demand or "",
+            threshold=provider.betas.threshold or "",
+            least_trigger=provider.minimum_trigger.get("anthropic", LEAST_TRIGGER),
             ways=provider.compaction_of(model),
             timeout=provider.native_timeout or self.settings.compaction.native_timeout_seconds,
         )

@@ -184,6 +184,8 @@ class SimulatorApp:
         if turn.managed is not None and turn.managed.changed:
             record.effective, record.verdict = encode(turn.items), turn.managed.verdict
         measure(turn, record, self.world)
+        if messages_compaction.alone(turn):
+            record.kind = "compaction"
         step = self.state.script.take(route.name, record.kind)
         if step is None and not route.counts and messages_compaction.due(turn):
             step = self.state.script.take(route.name, "compaction")

@@ -92,6 +92,12 @@ def due(turn: Turn) -> bool:
     return managed.on_demand or (managed.threshold is not None and turn.input_tokens >= managed.threshold.trigger)
 
 
+def alone(turn: Turn) -> bool:
+    """Whether a compaction at a threshold will be all that this request is answered with."""
+    threshold = turn.managed.threshold if turn.managed else None
+    return threshold is not None and threshold.pause and due(turn)
+
+
 def asked_in(summary: str) -> tuple[str, int]:
     """The newest human words that a summary tells of, and the tool results since."""
     found = _ASKED.search(summary)

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from tidegate.wire import chat, messages, responses
 from tidegate.wire.body import item_value
 from tidegate.wire.content import as_list
-from tidegate.wire.conversation import Conversation, DialectName, Facts, JsonObject
+from tidegate.wire.conversation import Conversation, DialectName, Facts, JsonObject, JsonValue
 from tidegate.wire.jsontext import dumps, loads
 from tidegate.wire.untyped import ids_at, text_at
 
@@ -50,8 +50,8 @@ def stale_in(conversation: Conversation, refusal: bytes) -> Stale | None:
 def without_stale(conversation: Conversation, stale: Stale) -> bytes | None:
     """The body without it, and without what the API would refuse alone; all other items keep their bytes.
 
-    None where nothing would go, where something that must stay hangs on it, and where nothing of the user's own would
-    be left.
+    None where nothing would go, where something that must stay hangs on it, and where nothing would be left of the
+    user's own, or of a compaction that stands for it.
     """
     values = [item_value(item) or {} for item in conversation.items]
     edits = _EDITS[conversation.dialect](conversation, values, stale)
@@ -63,11 +63,14 @@ def without_stale(conversation: Conversation, stale: Stale) -> bytes | None:
         for i, item in enumerate(conversation.items)
         if i >= lead and edits.get(i, item.raw) is not None
     ]
+    raws = [raw for _i, raw in kept if raw is not None]
+    if conversation.dialect == "messages":
+        if raws and _begins_with_compaction(loads(raws[0])):
+            return conversation.replace_items(raws, keep_from=len(conversation.items))
+        if raws and text_at(values[kept[0][0]], "role") != "user":
+            return None  # the API wants a user message first, unless a compaction is
     if not any(_FACTS[conversation.dialect](values[i]).human for i, _raw in kept):
         return None
-    if conversation.dialect == "messages" and text_at(values[kept[0][0]], "role") != "user":
-        return None  # the API wants a user message first, unless a compaction is
-    raws = [raw for _i, raw in kept if raw is not None]
     return conversation.replace_items(raws, keep_from=len(conversation.items))
 
 
@@ -209,6 +212,12 @@ def _messages_edits(conversation: Conversation, values: Values, stale: Stale) ->
         for i, item in enumerate(values)
         if i not in kept and messages.facts(item).thinking
     }
+
+
+def _begins_with_compaction(item: JsonValue) -> bool:
+    first = next(iter(as_list(item.get("content"))), None) if isinstance(item, dict) else None
+    is_block = isinstance(first, dict) and text_at(first, "type") == "compaction"
+    return is_block and messages.facts({"content": [first]}).opaque  # `content: null` is a compaction that failed
 
 
 def _without_compaction(item: JsonObject) -> bytes | None:
