@@ -147,7 +147,7 @@ class Direct:
 
     __slots__ = (
         "_answer", "_deadline", "_delivering", "_dialect", "_edge", "_head", "_hold_bytes", "_life", "_line",
-        "_notify", "_over", "_response", "_sent", "_started", "_store", "_times",
+        "_notify", "_over", "_response", "_sent", "_started", "_store", "_times", "_told",
     )  # fmt: skip
 
     def __init__(
@@ -170,6 +170,8 @@ class Direct:
         self._deadline = self._started = 0.0
         self._delivering = False
         self._over = False
+        self._told = False
+        """All of the answer has been written but its end."""
 
     def start(self) -> None:
         """Runs up to the first wait. Never raises."""
@@ -240,6 +242,8 @@ class Direct:
         """Lets go of line and answer, which are another's from now on."""
         self._over = True
         self._line.on_gone = self._line.on_resume = None
+        if self._told:
+            self._line.end()
         if self._response is not None:
             self._response.listener = None
             self._response.resume()
@@ -364,12 +368,17 @@ class Direct:
             self._response.resume()
 
     def _whole(self, answer: HeldAnswer) -> None:
+        """The answer has come whole. It is learned from before its end is told: the client may send its next turn the
+        moment this one ends, through any worker."""
         self._line.on_gone = self._line.on_resume = None
-        self._line.end()
+        self._told = True
         try:
             self._resume(answer.finish(complete=True))
         except StopIteration:
-            self._end()
+            pass
+        finally:
+            self._line.end()
+        self._end()
 
     def _cut(self) -> None:
         """The upstream's answer broke off: the client sees the cut too."""

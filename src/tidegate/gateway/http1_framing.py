@@ -88,7 +88,7 @@ def read_head(method: bytes, target: bytes, version: str, headers: Headers) -> A
         raise bad(405, "This is no proxy: CONNECT is not served.")
     if target[:1] != b"/":
         target = _origin_form(name, target, headers)
-    if b"#" in target:
+    if target.find(b"#") >= 0:
         raise bad(400, "The request's target holds a fragment.")
     path, _, query = target.partition(b"?")
     arrival = Arrival(name, path.decode("latin-1"), query, headers)
@@ -177,7 +177,7 @@ def write_head(
         parts.append(b"connection: keep-alive\r\n")
     parts.append(b"\r\n")
     head = b"".join(parts)
-    if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+    if head.count(b"\n") != lines or head.count(b"\r") != lines or head.find(b"\0") >= 0:
         raise ValueError("an answer's header holds a line break or a null byte")
     return head, length, keep
 

@@ -5,13 +5,46 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import httptools
 
 from tidegate.upstream.http import HEAD_LIMIT, Headers, bodiless, read_framing
 
+_HEX: Final = [int(chr(byte), 16) if chr(byte) in "0123456789abcdefABCDEF" else -1 for byte in range(256)]
+
 
 class Broken(Exception):
     """An answer that must not be read on; the text completes "<peer> …"."""
+
+
+_SIZE_DIGITS: Final = 8
+_CHUNK_END: Final = b"\r\n"
+
+
+def whole_chunks(data: bytes) -> list[bytes]:
+    """What the chunks hold that `data` is made of; empty where that is not plain to see, and the parser has to read it.
+
+    Streams come like that: a chunk a packet.
+    """
+    found: list[bytes] = []
+    at, total = 0, len(data)
+    while at < total:
+        end = data.find(_CHUNK_END, at, at + _SIZE_DIGITS + 2)
+        if end <= at:
+            return []
+        size = 0
+        for digit in data[at:end]:
+            value = _HEX[digit]
+            if value < 0:
+                return []
+            size = size * 16 + value
+        begin, stop = end + 2, end + 2 + size
+        if size == 0 or not data.startswith(_CHUNK_END, stop):
+            return []
+        found.append(data[begin:stop])
+        at = stop + 2
+    return found
 
 
 class Answers:
@@ -21,8 +54,8 @@ class Answers:
     """
 
     __slots__ = (
-        "_dirty", "_field_bytes", "_fields", "_interim", "_keep", "_method", "_parser", "_reason", "_skip_end",
-        "_unframed", "_until_close",
+        "_between", "_dirty", "_field_bytes", "_fields", "_interim", "_keep", "_method", "_parser", "_reason",
+        "_skip_end", "_unframed", "_until_close",
         "complete", "headers", "http_version", "keep_alive_seconds", "length", "pieces", "reason", "status", "touched",
     )  # fmt: skip
 
@@ -55,6 +88,7 @@ class Answers:
         self._skip_end = False
         self._keep = False
         self._dirty = False
+        self._between = False  # a chunk has ended, and what comes next is another one's size
 
     @property
     def reusable(self) -> bool:
@@ -68,6 +102,12 @@ class Answers:
 
     def feed(self, data: bytes) -> None:
         """Reads on. Raises `Broken` where the answer can't be read, or in more than one way (RFC 9112 section 6.3)."""
+        if self._between:
+            if whole := whole_chunks(data):
+                self._unframed = 0
+                self.pieces += whole
+                return
+            self._between = False
         self.touched = True
         self._unframed += len(data)
         if self._parser is None:
@@ -83,6 +123,8 @@ class Answers:
                 if isinstance(fault, Broken):
                     raise fault from None
                 raise Broken(f"does not answer in valid HTTP/1.1 ({error})") from None
+        if self._between and not data.endswith(_CHUNK_END):
+            self._between = False  # a part of the next size has come already
         if self.complete:
             if bodiless(self._method, self.status):
                 self._parser = None  # it may still expect the body that a HEAD's Content-Length speaks of
@@ -154,8 +196,17 @@ class Answers:
         self._unframed = 0
         self.pieces.append(piece)
 
+    def on_chunk_header(self) -> None:
+        """The size of a chunk has come: its bytes are next, or the end."""
+        self._between = False
+
+    def on_chunk_complete(self) -> None:
+        """A chunk has come to its end."""
+        self._between = not self.complete
+
     def on_message_complete(self) -> None:
         """The answer ends."""
+        self._between = False
         if self._interim:
             self._interim = False
         elif self._skip_end:

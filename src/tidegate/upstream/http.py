@@ -132,7 +132,7 @@ def header_lines(headers: Headers) -> bytes:
     """The headers as they are written, each line with its end. Raises `UpstreamError` where a line break or a null byte
     hides in one: it would begin another request."""
     lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines:
+    if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or lines.find(b"\0") >= 0:
         raise UpstreamError("A request header holds a line break or a null byte. Check the headers the client sends.")
     return lines
 

@@ -194,8 +194,12 @@ class Response:
 
     def add(self, pieces: list[bytes]) -> int:
         """Pieces of the body have come; returns the bytes that wait. For the connection."""
-        self._pieces += pieces
-        self._size += sum(map(len, pieces))
+        if self._pieces:
+            self._pieces += pieces
+        else:
+            self._pieces = pieces
+        for piece in pieces:
+            self._size += len(piece)
         return self._size
 
     def ended(self, error: UpstreamError | None = None) -> None:

@@ -137,7 +137,7 @@ _MARKS: Mapping[DialectName, tuple[tuple[str, _Mark], ...]] = {
 def _may_say(raw: bytes, words: bytes) -> bool:
     """Whether a JSON text may hold these ASCII words in a string: as they are, or some of it as escapes. Cheap; only
     then is it worth reading."""
-    return words in raw or (b"\\u00" in raw and _ASCII_ESCAPE.search(raw) is not None)
+    return raw.find(words) >= 0 or (raw.find(b"\\u00") >= 0 and _ASCII_ESCAPE.search(raw) is not None)
 
 
 def _last_raw(conversation: Conversation) -> bytes:

@@ -62,7 +62,7 @@ class Reader:
             if chunk[0] == 0x0A:  # second half of the CRLF whose CR already ended an event
                 self.consumed += 1
                 chunk = chunk[1:]
-        self._crs = self._crs or b"\r" in chunk
+        self._crs = self._crs or chunk.find(b"\r") >= 0
         self._pending += chunk
         events: list[Event] = []
         begin = 0
@@ -117,7 +117,7 @@ def _read_block(block: bytes) -> Event | None:
     name = ""
     data: list[bytes] = []
     comment = False
-    for line in _LINE_END.split(block) if b"\r" in block else block.split(b"\n"):
+    for line in _LINE_END.split(block) if block.find(b"\r") >= 0 else block.split(b"\n"):
         field, _, value = line.partition(b":")
         if field == b"data":
             data.append(value.removeprefix(b" "))

@@ -40,10 +40,48 @@ _DIALECTS: Final[Mapping[DialectName, _Dialect]] = {
 }
 
 
-_MARKS: Final = {
-    name: (dialect.HOT, tuple((key, key + b":null", key + b": null") for key in dialect.HOT_UNLESS_NULL))
-    for name, dialect in _DIALECTS.items()
-}
+_ERROR: Final = b"error"
+
+
+class _Marks:
+    """A dialect's marks, so that few searches tell that a chunk has none: those that speak of errors share a word."""
+
+    __slots__ = ("marks", "nullable", "of_errors", "of_errors_nullable")
+
+    def __init__(self, dialect: _Dialect) -> None:
+        self.marks = [mark for mark in dialect.HOT if mark.find(_ERROR) < 0]
+        self.of_errors = [mark for mark in dialect.HOT if mark.find(_ERROR) >= 0]
+        self.nullable = [key for key in dialect.HOT_UNLESS_NULL if key.find(_ERROR) < 0]
+        self.of_errors_nullable = [key for key in dialect.HOT_UNLESS_NULL if key.find(_ERROR) >= 0]
+
+    def stand_in(self, data: bytes) -> bool:
+        """Whether one of them does. `find`, not `in`: CPython's `in` raises and drops an error each time, in front of a
+        search that takes a tenth of that (measured)."""
+        for mark in self.marks:
+            if data.find(mark) >= 0:
+                return True
+        for key in self.nullable:
+            if _says_more_than_null(data, key):
+                return True
+        if data.find(_ERROR) < 0:
+            return False
+        for key in self.of_errors_nullable:
+            if _says_more_than_null(data, key):
+                return True
+        return any(data.find(mark) >= 0 for mark in self.of_errors)
+
+
+def _says_more_than_null(data: bytes, key: bytes) -> bool:
+    at = data.find(key)
+    while at >= 0:
+        at += len(key)
+        if data[at : at + 5] != b":null" and data[at : at + 6] != b": null":
+            return True
+        at = data.find(key, at)
+    return False
+
+
+_MARKS: Final[dict[DialectName, _Marks]] = {name: _Marks(dialect) for name, dialect in _DIALECTS.items()}
 
 
 class Watch:
@@ -54,14 +92,14 @@ class Watch:
     """
 
     __slots__ = (
-        "_body", "_calls", "_counts", "_dialect", "_hot", "_is_json", "_nullable", "_reader", "_says_sse", "_whole",
+        "_body", "_calls", "_counts", "_dialect", "_is_json", "_marks", "_reader", "_says_sse", "_whole",
         "begun", "ended", "error", "error_before_content", "finish", "watched_bytes",
     )  # fmt: skip
 
     def __init__(self, dialect: DialectName, content_type: str) -> None:
         """`content_type` is the answer's header; the first bytes overrule it where it is wrong."""
         self._dialect = _DIALECTS[dialect]
-        self._hot, self._nullable = _MARKS[dialect]
+        self._marks = _MARKS[dialect]
         self._says_sse = "event-stream" in content_type.lower()
         self._reader: Reader | None = None
         self._body: bytearray | None = bytearray()
@@ -127,24 +165,15 @@ class Watch:
         self.begun = True
 
     def _feed_events(self, reader: Reader, chunk: bytes) -> None:
-        if self.begun and not self._is_hot(chunk) and reader.skip(chunk):
+        if self.begun and not self._marks.stand_in(chunk) and reader.skip(chunk):
             return
         for event in reader.feed(chunk):
             self._take(event)
         if reader.pending > MOST_BYTES:
             self._give_up()
 
-    def _is_hot(self, data: bytes) -> bool:
-        for mark in self._hot:
-            if mark in data:
-                return True
-        for key, null, spaced in self._nullable:
-            if key in data and data.count(key) != data.count(null) + data.count(spaced):
-                return True
-        return False
-
     def _take(self, event: Event) -> None:
-        if self.ended or (self.begun and event.name != "error" and not self._is_hot(event.data)):
+        if self.ended or (self.begun and event.name != "error" and not self._marks.stand_in(event.data)):
             return
         seen = self._dialect.signal(event)
         if seen.counts:
