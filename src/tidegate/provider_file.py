@@ -207,6 +207,8 @@ class Question:
     method: Literal["GET", "POST"]
     url: str
     body: bytes = b""
+    betas: tuple[str, ...] = ()
+    """To be named in `anthropic-beta`, beside those that the caller names."""
 
 
 class Provider(Data):
@@ -267,6 +269,11 @@ class Provider(Data):
         if dialect in self.base_urls:
             return api_root(self.base_urls[dialect], versioned=self.quirks.versioned)
         return self.api_root
+
+    @property
+    def tells_abilities(self) -> bool:
+        """Whether its own API tells what its models can do, beside how large they are."""
+        return "anthropic" in self.windows_api
 
     @property
     def without_base_url(self) -> str:
@@ -340,7 +347,8 @@ class Provider(Data):
             return Question("ps", "GET", f"{host}/api/ps"), Question("show", "POST", f"{host}/api/show", body)
         listed = f"{api_root(base, versioned=self.quirks.versioned)}/models"
         if asked == "anthropic":
-            return (Question("anthropic", "GET", f"{listed}?limit=1000"),)
+            betas = (self.betas.on_demand,) if self.betas.on_demand else ()
+            return (Question("anthropic", "GET", f"{listed}?limit=1000", betas=betas),)
         return (Question("models", "GET", listed),)
 
     def lists(self, model_id: str) -> Literal["exact", "glob", None]:

@@ -156,6 +156,17 @@ def test_a_platform_that_turns_out_to_have_no_compaction_on_demand():
         assert len(gate.of("compaction")) >= 2
 
 
+def test_what_the_list_of_models_tells_chooses_the_way():
+    """Nothing is asked for that it says a model can't do."""
+    asking = {"upstream.ask_windows": True}
+    able = ContextManagement(model_betas={CLAUDE.model: (THRESHOLD, EDITING, BINDING)})
+    with natively(CLAUDE, context=able, models=(CLAUDE.model,), flags=asking) as gate:
+        agent = agent_at(gate, CLAUDE)
+        hold(agent, "steps", 16)
+        check(gate, agent, 16)
+        assert [record.path for record in gate.records].count("/v1/models") == 1
+
+
 @pytest.mark.parametrize("strict", [True, False], ids=["refused", "ignored"])
 def test_a_platform_without_any_gets_a_summary(strict):
     none = ContextManagement(betas=(), drops_blocks=not strict)

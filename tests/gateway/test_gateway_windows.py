@@ -37,7 +37,7 @@ def server(told: dict[str, Any]) -> Callable[[Seen], Steps]:
 
     def answers(seen: Seen) -> Steps:
         path = seen.target.partition("?")[0]
-        if path.endswith("/chat/completions"):
+        if path.endswith(("/chat/completions", "/messages")):
             return (answer(chat_answer(seen)),)
         found = told.get(path, "404 Not Found")
         if isinstance(found, tuple):
@@ -50,7 +50,7 @@ def server(told: dict[str, Any]) -> Callable[[Seen], Steps]:
 
 
 def questions(front: Front) -> list[str]:
-    return [seen.target for seen in front.upstream.seen if not seen.target.endswith("/chat/completions")]
+    return [seen.target for seen in front.upstream.seen if not seen.target.endswith(("/chat/completions", "/messages"))]
 
 
 def window(front: Front, provider: str = "generic", model: str = MODEL) -> int | None:
@@ -230,6 +230,31 @@ def test_litellms_table_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> N
         target = front.app.targets.target(Choice(front.app.catalogue.get("generic"), MODEL), "chat")
         assert (target.window, target.input_limit, target.told_at) == (None, 30_000, 0.0)
         assert asked == [(MODEL, "generic")]
+
+
+@pytest.mark.parametrize(
+    ("named", "asked"),
+    [(None, "compact-2026-09-04"), ("oauth-2025-04-20", "oauth-2025-04-20,compact-2026-09-04")],
+    ids=["alone", "beside the caller's own"],
+)
+def test_anthropic_is_asked_what_its_models_can_do_though_their_sizes_are_known(named: str | None, asked: str) -> None:
+    """Of compaction on demand it tells only those who name its beta."""
+    told = {
+        "compaction": {"summarize": {"supported": False}},
+        "context_management": {"compact_20260112": {"supported": True}},
+    }
+    model = "claude-opus-5-5"
+    toml = '[providers.anthropic]\nbase_url = "{url}"\n'
+    with fronted(toml=toml, single=False, upstream__ask_windows=True) as front:
+        front.upstream.default = server({"/v1/models": {"data": [{"id": model, "capabilities": told}]}})
+        headers = (KEY, ("anthropic-version", "2023-06-01"), *((("anthropic-beta", named),) if named else ()))
+        assert post(front.base, "/v1/messages", history("messages", 2, model=model), *headers).status == 200
+        settled(front)
+        target = front.app.targets.target(Choice(front.app.catalogue.get("anthropic"), model), "messages")
+        assert (target.window, target.means.ways) == (1_000_000, ("threshold",))
+        (seen,) = [seen for seen in front.upstream.seen if seen.target.startswith("/v1/models")]
+        assert (seen.one("anthropic-beta"), seen.one("anthropic-version")) == (asked, "2023-06-01")
+        assert seen.one("authorization") == KEY[1]
 
 
 # -- when, without a network -------------------------------------------------------------------------------------------

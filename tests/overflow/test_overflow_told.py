@@ -14,6 +14,9 @@ from tidegate.overflow.told import ANY, Api, ModelFacts, windows_from
 
 SHOW_INFO = {"general.architecture": "qwen3", "qwen3.block_count": 28, "qwen3.context_length": 40_960}
 
+YES, NO = {"supported": True}, {"supported": False}
+CLEARS = {"context_management": {"supported": True, "compact_20260112": YES, "clear_tool_uses_20250919": YES}}
+
 TOLD: list[tuple[str, Api, Any, dict[str, ModelFacts]]] = [
     (
         "vLLM",
@@ -111,6 +114,29 @@ TOLD: list[tuple[str, Api, Any, dict[str, ModelFacts]]] = [
             "has_more": False,
         },
         {"claude-x-5": ModelFacts(1_000_000, None, 128_000)},
+    ),
+    (
+        "Anthropic: what a model can do",
+        "anthropic",
+        {
+            "data": [
+                {"id": "both", "capabilities": {**CLEARS, "compaction": {"supported": True, "summarize": YES}}},
+                {
+                    "id": "neither",
+                    "capabilities": {
+                        "context_management": {"compact_20260112": NO},
+                        "compaction": {"supported": False, "summarize": NO},
+                    },
+                },
+                {"id": "not-told", "max_input_tokens": 200_000, "capabilities": CLEARS},
+                {"id": "nonsense", "capabilities": {"compaction": {"summarize": {"supported": "yes"}}}},
+            ]
+        },
+        {
+            "both": ModelFacts(on_demand=True, threshold=True, clears=True),
+            "neither": ModelFacts(on_demand=False, threshold=False),
+            "not-told": ModelFacts(200_000, threshold=True, clears=True),
+        },
     ),
     (
         "llama.cpp's properties: of one slot",

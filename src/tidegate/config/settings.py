@@ -167,7 +167,8 @@ class UpstreamSettings(Section):
     )
     ask_windows: bool = Field(
         default=True,
-        description="Ask servers for the windows of models that nothing here states, with the caller's credential.",
+        description="Ask servers for the windows of models that nothing here states, and Anthropic's what its models "
+        "can do, with the caller's credential.",
     )
 
 

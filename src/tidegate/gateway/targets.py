@@ -16,7 +16,7 @@ import msgspec
 
 from tidegate.config import ModelSettings, Settings
 from tidegate.engine.request import Target
-from tidegate.engine.router import Means, Wanted, ordered
+from tidegate.engine.router import CLAUDE, Means, Wanted, Way, ordered
 from tidegate.gateway.routes import Route
 from tidegate.providers import Catalogue, ModelFacts, Provider, api_root, host_root
 from tidegate.wire.conversation import DialectName
@@ -25,6 +25,8 @@ GENERIC = "generic"
 
 LEAST_TRIGGER = 50_000
 """Tokens, where a provider's file does not say: Anthropic's own smallest threshold."""
+
+NOTHING_TOLD = ModelFacts()
 
 TOLD_KEPT = 4096
 """Models of endpoints of which something was told."""
@@ -51,8 +53,17 @@ class _Known:
     told_at: float
 
 
-def _sized(facts: ModelFacts) -> bool:
-    return facts.window is not None or facts.input_limit is not None
+def _ways(listed: tuple[Way, ...] | None, told: ModelFacts) -> tuple[Way, ...] | None:
+    """How a model compacts: by what its own API told, and by the file where that says nothing; None where neither
+    does."""
+    able: dict[Way, bool | None] = {"on-demand": told.on_demand, "threshold": told.threshold}
+    if listed is None and set(able.values()) == {None}:
+        return None
+    return tuple(way for way in CLAUDE if (listed is None or way in listed if able[way] is None else able[way]))
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((size for size in (one, other) if size is not None), default=None)
 
 
 class Targets:
@@ -110,20 +121,22 @@ class Targets:
             model_by="the model's strategies under [models]",
         )
 
-    def means(self, provider: Provider, model: str) -> Means:
-        """What provider and model have to compact with."""
+    def means(self, provider: Provider, model: str, told: ModelFacts = NOTHING_TOLD) -> Means:
+        """What provider and model have to compact with. What its own API `told` of a model counts for more than the
+        file."""
         return Means(
             on_demand=provider.betas.on_demand or "",
             threshold=provider.betas.threshold or "",
             least_trigger=provider.minimum_trigger.get("anthropic", LEAST_TRIGGER),
-            ways=provider.compaction_of(model),
+            ways=_ways(provider.compaction_of(model), told),
             timeout=provider.native_timeout or self.settings.compaction.native_timeout_seconds,
         )
 
-    def unstated(self, provider: Provider, model: str) -> bool:
-        """Whether neither the user nor the provider's own file states how large the model's window is."""
+    def askable(self, provider: Provider, model: str) -> bool:
+        """Whether the server is worth a question: neither the user nor the provider's own file states how large the
+        model's window is, or it tells what its models can do."""
         own = self._own(provider.name, model)
-        return not (own.window or own.input_limit or _sized(provider.model(model)))
+        return provider.tells_abilities or not (own.window or own.input_limit or provider.model(model).sized)
 
     def borrowed(self, provider: Provider, model: str) -> ModelFacts:
         """For an endpoint of no known kind: what the one other provider that has such a model says of it."""
@@ -169,6 +182,7 @@ class Targets:
         provider = self.catalogue.get(name)
         endpoint = self.root(provider, dialect)
         known = self._known(provider, endpoint, model)
+        told, at = self._told.get((endpoint, model), (NOTHING_TOLD, 0.0))
         summary = self._known(provider, endpoint, self.summary_model).facts if self.summary_model else ModelFacts()
         return Target(
             provider=name,
@@ -181,7 +195,7 @@ class Targets:
             merge_user=provider.quirks.merge_user,
             binds_thinking=known.facts.binds_thinking,
             wanted=self.wanted(provider, model, dialect),
-            means=self.means(provider, model),
+            means=self.means(provider, model, told if at else NOTHING_TOLD),
             summary_model=self.summary_model,
             summary_window=summary.window or summary.input_limit,
             own_window=known.own_window,
@@ -191,18 +205,22 @@ class Targets:
 
     def _known(self, provider: Provider, endpoint: str, model: str) -> _Known:
         """Of the first source that states a size: the user, the provider's file, the server itself, the file of another
-        provider that serves such a model, litellm's table. Output limits likewise."""
+        provider that serves such a model, litellm's table. Output limits likewise. Where the server itself states less
+        than the provider's file, that holds."""
         own, file = self._own(provider.name, model), provider.model(model)
         facts, at = self._told.get((endpoint, model), (ModelFacts(), 0.0))
         told, guessed = (facts, ModelFacts()) if at else (ModelFacts(), facts)
         other = self.borrowed(provider, model) if file == ModelFacts() else ModelFacts()
         sources = (file, told, other, guessed)
-        sized = next((source for source in sources if _sized(source)), ModelFacts())
+        sized = next((source for source in sources if source.sized), ModelFacts())
+        if sized is file and file.window and told.window and told.window < file.window:
+            sized = told
+        output = _least(file.max_output, told.max_output) or other.max_output or guessed.max_output
         return _Known(
             ModelFacts(
                 own.window or sized.window,
                 own.input_limit or (sized.input_limit if own.window is None else None),
-                own.max_output or next((source.max_output for source in sources if source.max_output), None),
+                own.max_output or output,
                 file.binds_thinking or other.binds_thinking,
             ),
             own_window=own.window is not None,

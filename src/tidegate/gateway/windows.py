@@ -1,4 +1,5 @@
-"""Asks endpoints how large their models' windows are, in the background and with the caller's own credential.
+"""Asks endpoints how large their models' windows are, and Anthropic's what its models can do: in the background, with
+the caller's own credential.
 
 Knows when to ask and when to let it be; what to ask is the provider's file's, what is told goes to the targets. Told by
 the gateway's conversations of every answer that an upstream gave.
@@ -40,6 +41,7 @@ FIRST_WAIT: Final = 60.0
 LONGEST_WAIT: Final = 6 * 3_600.0
 """Seconds before an endpoint that told nothing is asked again; four times as long after each further time."""
 _TIMEOUTS: Final = Timeouts(connect=3, head=PATIENCE, read=PATIENCE)
+_BETA: Final = b"anthropic-beta"
 _OF_THE_BODY: Final = frozenset({b"content-type", b"accept", b"accept-encoding"})
 
 
@@ -71,7 +73,7 @@ class Asking:
         if root in self._busy or len(self._busy) >= AT_ONCE:
             return  # the next request will do
         names = [name for name in dict.fromkeys((model, self._targets.summary_model)) if self._is_due(root, name)]
-        asked = [name for name in names if self._targets.unstated(provider, name)]
+        asked = [name for name in names if self._targets.askable(provider, name)]
         for name in names:
             self._next(root, name, math.inf)
         if asked:
@@ -114,11 +116,12 @@ class Asking:
             except (UpstreamError, BodyUnreadable, BodyTooLarge, TimeoutError):
                 log.debug("windows endpoint=%s model=%r api=%s: no answer", root, model, question.api)
                 break  # nor will it answer the next
-            if facts.window or facts.input_limit:
+            if facts.tells:
                 self._targets.tell(root, model, facts, time.time())
                 log.debug(
-                    "windows endpoint=%s model=%r api=%s window=%s input_limit=%s",
+                    "windows endpoint=%s model=%r api=%s window=%s input_limit=%s on_demand=%s threshold=%s clears=%s",
                     root, model, question.api, facts.window, facts.input_limit,
+                    facts.on_demand, facts.threshold, facts.clears,
                 )  # fmt: skip
                 # Ollama: a model that is not loaded tells what it was trained with, which may not be what it is given.
                 return self._wait(root, model) if question.api == "show" else self._told(root, model)
@@ -129,6 +132,10 @@ class Asking:
     async def _answer(self, question: Question, model: str, headers: Headers) -> ModelFacts:
         """What one answer tells of the model; nothing where it is another than 200."""
         kept = [(name, value) for name, value in unbound(headers) if name.lower() not in _OF_THE_BODY]
+        if question.betas:
+            named = [value for name, value in kept if name.lower() == _BETA]
+            kept = [(name, value) for name, value in kept if name.lower() != _BETA]
+            kept.append((_BETA, b",".join([*named, *(beta.encode() for beta in question.betas)])))
         kept.append((b"accept", b"application/json"))
         if question.body:
             kept.append((b"content-type", b"application/json"))
@@ -150,7 +157,7 @@ class Asking:
         """What litellm's table says, where it is installed."""
         async with self._litellm:  # its table is read once
             facts = await asyncio.to_thread(litellm_facts, model, provider.name)
-        if facts.window or facts.input_limit:
+        if facts.sized:
             self._targets.tell(root, model, facts)
             log.debug("windows endpoint=%s model=%r api=litellm input_limit=%s", root, model, facts.input_limit)
 

@@ -32,6 +32,22 @@ class ModelFacts:
     input_limit: int | None = None
     max_output: int | None = None
     binds_thinking: bool = False
+    on_demand: bool | None = None
+    """Whether Claude compacts on demand."""
+    threshold: bool | None = None
+    """Whether it compacts at a threshold."""
+    clears: bool | None = None
+    """Whether it clears old tool results."""
+
+    @property
+    def sized(self) -> bool:
+        """Whether anything is said of how much the model takes."""
+        return self.window is not None or self.input_limit is not None
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything is said that a target goes by."""
+        return self.sized or (self.on_demand, self.threshold, self.clears) != (None, None, None)
 
 
 def windows_from(api: Api, body: bytes | str) -> dict[str, ModelFacts]:
@@ -75,6 +91,14 @@ def _larger(one: ModelFacts, other: ModelFacts) -> ModelFacts:
         _max(one.input_limit, other.input_limit),
         _max(one.max_output, other.max_output),
         one.binds_thinking or other.binds_thinking,
+        *(
+            said if said is not None else again
+            for said, again in (
+                (one.on_demand, other.on_demand),
+                (one.threshold, other.threshold),
+                (one.clears, other.clears),
+            )
+        ),
     )
 
 
@@ -108,9 +132,30 @@ def _of_many(api: Api, answer: JsonObject | list[JsonValue]) -> Iterator[tuple[s
             continue
         places = [place for path in _PLACES if (place := _within(entry, path)) is not None]
         window, limit, output = (_first(places, names) for names in (_WINDOW, _INPUT, _OUTPUT))
-        if api == "anthropic":  # its "maximum input" is the window, input and output together
-            window, limit, output = window or limit, None, output or _size(entry, ("max_tokens",))
+        if api == "anthropic":
+            yield name, _claude(entry, window or limit, output or _size(entry, ("max_tokens",)))
+            continue
         yield name.removeprefix("models/"), ModelFacts(window, limit, output)
+
+
+def _claude(entry: JsonObject, window: int | None, output: int | None) -> ModelFacts:
+    """Its "maximum input" is the window, input and output together. What it can do is told by its capabilities; of
+    compaction on demand only to who asks with its beta header."""
+    managed = ("capabilities", "context_management")
+    return ModelFacts(
+        window,
+        None,
+        output,
+        on_demand=_supported(entry, ("capabilities", "compaction", "summarize")),
+        threshold=_supported(entry, (*managed, "compact_20260112")),
+        clears=_supported(entry, (*managed, "clear_tool_uses_20250919")),
+    )
+
+
+def _supported(entry: JsonObject, path: tuple[str, ...]) -> bool | None:
+    found = _within(entry, path)
+    told = found.get("supported") if found else None
+    return told if isinstance(told, bool) else None
 
 
 def _entries(answer: JsonObject | list[JsonValue]) -> Iterator[JsonObject]:
