@@ -29,8 +29,12 @@ compact path, `openai-trigger` sends an item that asks for it, `anthropic` uses 
 demand, and that for a compaction at a threshold where a platform or a model has it alone. `summary`, a text by the
 model itself, works everywhere and comes last. A dash means that the API is not served.
 
-`openai-inband`, by which the provider compacts within the request, is named but not built yet: it is passed over, and
-the next one is tried. So are `context-edit` and `elide`, which a configuration may name and no built-in file does.
+By `openai-inband` the provider compacts within the request itself (`context_management`): where its turn comes, for
+clients that send sealed items back, and whatever comes before it where the provider holds the history, which no other
+way can work on. What an endpoint has shown to have, though its file lists it not, is tried before the summary.
+
+`context-edit` and `elide` are named but not built yet: a configuration may name them and no built-in file does. They
+are passed over, and the next one is tried.
 """
 
 MODELS = """\

@@ -74,7 +74,7 @@ def test_a_store_in_memory_tells_nobody(tmp_path: Path) -> None:
 def test_the_route_goes_by_it(tmp_path: Path) -> None:
     keep(tmp_path, Seen(OPENAI, "gpt-x", "openai", "lacks", NOW - 60))
     told = json.loads(run(tmp_path, "route", "openai/gpt-x", "--dialect", "responses", "--json").output)
-    assert [choice["name"] for choice in told["strategies"]] == ["openai-trigger", "summary"]
+    assert [choice["name"] for choice in told["strategies"]] == ["openai-trigger", "openai-inband", "summary"]
     [why] = [choice["reason"] for choice in told["excluded"] if choice["name"] == "openai"]
     assert "asked again after a day" in why
 
@@ -82,4 +82,4 @@ def test_the_route_goes_by_it(tmp_path: Path) -> None:
 def test_the_route_is_told_without_a_store_that_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "c.db").write_bytes(b"no database " * 100)
     told = json.loads(run(tmp_path, "route", "openai/gpt-x", "--dialect", "responses", "--json").output)
-    assert [choice["name"] for choice in told["strategies"]] == ["openai", "openai-trigger", "summary"]
+    assert [choice["name"] for choice in told["strategies"]] == ["openai", "openai-trigger", "openai-inband", "summary"]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tidegate import config
 from tidegate.cli import main
+from tidegate.cli.route_command import route_of
+from tidegate.engine.capabilities import Capabilities
+from tidegate.gateway.catalogue import catalogue
 
 
 def run(*arguments: str, toml: str = "", folder: Path | None = None) -> Result:
@@ -23,7 +28,8 @@ def test_numbered_lines_and_why_not_the_others() -> None:
     result = run("openai/gpt-6-sol", "--dialect", "responses")
     assert result.exit_code == 0
     tried, others = result.output.split("Not tried:")
-    assert [line.split()[1] for line in tried.splitlines() if line] == ["openai", "openai-trigger", "summary"]
+    ways = ["openai", "openai-trigger", "openai-inband", "summary"]
+    assert [line.split()[1] for line in tried.splitlines() if line] == ways
     assert "belongs to the messages API" in others
 
 
@@ -78,3 +84,13 @@ def test_a_strategy_that_does_not_exist(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "compaction.strategies" in result.output
     assert "openai-trigger" in result.output
+
+
+def test_what_an_endpoint_has_shown_to_have_is_tried_there() -> None:
+    known = Capabilities()
+    endpoint = "http://127.0.0.1:9/v1"
+    known.has(endpoint, "openai", now=time.time())
+    settings = config.load(None, {"providers.generic.base_url": endpoint}, {})
+    found = route_of("generic/m", "responses", settings, catalogue(settings), known)
+    assert found.names == ("openai", "summary")
+    assert found.strategies[0].reason.endswith("the endpoint has shown to have it")

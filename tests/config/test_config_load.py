@@ -283,7 +283,7 @@ def test_a_target_that_is_not_below_the_threshold_is_lowered_with_a_warning(
         assert f"{used} is used" in warning
 
 
-@pytest.mark.parametrize("names", ["'elide'", "'openai-inband', 'context-edit'"])
+@pytest.mark.parametrize("names", ["'elide'", "'elide', 'context-edit'"])
 def test_summary_is_used_with_a_warning_where_no_strategy_of_a_list_is_built(file: Path, names: str) -> None:
     text = (
         f"[compaction]\ntarget_percent = 99\nstrategies = [{names}]\n[models.m]\nwindow = 9\nstrategies = [{names}]\n"
@@ -310,7 +310,7 @@ def test_summary_is_used_with_a_warning_where_no_strategy_of_a_list_is_built(fil
 
 def test_a_list_of_a_variable_with_nothing_built_is_summary_alone() -> None:
     name = "TIDEGATE_PROVIDERS__GITHUB-COPILOT__STRATEGIES__RESPONSES"
-    settings = load(environ={name: '["openai-inband"]', "TIDEGATE_COMPACTION__STRATEGIES": "elide"})
+    settings = load(environ={name: '["elide"]', "TIDEGATE_COMPACTION__STRATEGIES": "elide"})
     assert settings.compaction.strategies == ("summary",)
     assert len(settings.warnings) == 2
 

@@ -83,3 +83,15 @@ def test_names_that_no_file_can_hold_stay_here() -> None:
     known.lacks(AT, "m" * 2000, "openai", now=0.0)
     assert known.changed() == ()
     assert known.missing(AT, "half \ud800", BOTH, now=1.0) == {"openai": ABSENT}
+
+
+def test_what_an_endpoint_has_shown_to_have_holds_for_all_its_models_for_a_month() -> None:
+    known = Capabilities(size=2)
+    known.has(AT, "openai-trigger", now=0.0)
+    assert [(seen.model, seen.strategy, seen.what) for seen in known.changed()] == [("", "openai-trigger", "has")]
+    assert known.learned(AT, BOTH, now=30 * DAY - 1) == ("openai-trigger",)
+    assert known.learned("https://other.example.com/v1", BOTH, now=1.0) == ()
+    assert known.learned(AT, BOTH, now=30 * DAY) == ()
+    for name in ("a", "b", "c"):
+        known.has(AT, name, now=0.0)
+    assert known.learned(AT, ("a", "b", "c"), now=1.0) == ("b", "c")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.engine.router import CLAUDE as CLAUDE_WAYS
-from tidegate.engine.router import DIALECT_OF, NAMES, Means, Way, ordered, route, watched
+from tidegate.engine.router import DIALECT_OF, NAMES, Means, Wanted, Way, ordered, route, watched
 from tidegate.provider_file import NATIVE
 
 UNARY = ("openai", "openai-trigger", "summary")
@@ -70,7 +70,9 @@ def test_every_strategy_is_told_of_once_and_with_a_reason(dialect: str, listed: 
             "the model does not compact by itself in a way that the platform has",
         ),
         ("openai", "responses", Means(), {"openai": "it was not there"}, "it was not there"),
-        ("openai-inband", "responses", Means(), {}, "not built yet"),
+        ("openai-inband", "responses", Means(), {}, "does not say that it honours context_management"),
+        ("openai-inband", "responses", Means(inband=True), {"openai-inband": "it was not there"}, "it was not there"),
+        ("openai-inband", "chat", Means(inband=True), {}, "belongs to the responses API"),
         ("context-edit", "messages", Means(), {}, "not built yet"),
         ("elide", "chat", Means(), {}, "not built yet"),
         ("magic", "chat", Means(), {}, "no such strategy"),
@@ -140,3 +142,31 @@ def test_a_way_that_was_refused_is_told_of_no_more(
 )
 def test_how_is_told(means: Means, words: str) -> None:
     assert words in route("messages", ordered(CLAUDE), means).strategies[0].reason
+
+
+INBAND = Means(inband=True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "learned", "names"),
+    [
+        (ordered(("summary",)), ("openai",), ("openai", "summary")),
+        (ordered(("summary",)), ("openai-trigger", "openai-inband"), ("openai-trigger", "openai-inband", "summary")),
+        (ordered(("openai", "summary")), ("openai",), ("openai", "summary")),
+        (ordered(()), ("openai",), ("openai",)),
+        (ordered(("summary",), model=("summary",)), ("openai",), ("summary",)),
+        (ordered(("summary",), house=("summary",)), ("openai",), ("summary",)),
+        (ordered(("summary",), own=True), ("openai",), ("summary",)),
+    ],
+    ids=["before the summary", "several", "known already", "alone", "a model's", "everybody's", "the provider's own"],
+)  # fmt: skip
+def test_what_an_endpoint_has_shown_to_have(wanted: Wanted, learned: tuple[str, ...], names: tuple[str, ...]) -> None:
+    found = route("responses", wanted.with_learned(learned), Means())
+    assert found.names == names
+    told = {choice.name: choice.reason for choice in found.strategies}
+    assert all("shown to have it" in told[name] for name in found.names if name in learned and name not in wanted.names)
+
+
+def test_within_the_request_after_what_has_calls_of_its_own() -> None:
+    names = ("openai", "openai-trigger", "openai-inband", "summary")
+    assert route("responses", ordered(names), INBAND).names == names

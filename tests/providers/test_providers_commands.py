@@ -32,7 +32,8 @@ def test_providers_as_json() -> None:
     assert code == 0
     assert listed["anthropic"]["base_url"] == "https://api.anthropic.com/v1"
     assert listed["anthropic"]["key_variable"] == "ANTHROPIC_API_KEY"
-    assert listed["openai"]["strategies"] == {"responses": ["openai", "openai-trigger", "summary"], "chat": ["summary"]}
+    ways = ["openai", "openai-trigger", "openai-inband", "summary"]
+    assert listed["openai"]["strategies"] == {"responses": ways, "chat": ["summary"]}
     assert listed["bedrock"]["base_url"] is None
     assert listed["generic"]["base_url"] is None
 

@@ -70,7 +70,7 @@ def test_two_processes_put_together_what_they_saw_and_the_newest_counts(
 
 def test_what_counts_no_more_goes(store: SqliteStore, clock: Clock, seen: Seen) -> None:
     store.save_capabilities([seen])
-    clock.now += 3 * DAY
+    clock.now += 32 * DAY
     assert store.save_capabilities([fresh := replace(seen, model="new", at=clock())]) == [fresh]
 
 

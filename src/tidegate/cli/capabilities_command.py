@@ -1,4 +1,4 @@
-"""`tidegate capabilities`: what endpoints were seen to lack, read from the store of the configuration.
+"""`tidegate capabilities`: what endpoints were seen to lack or to have, read from the store of the configuration.
 
 Knows how to show it; not how it is learned (`engine.capabilities`). Called by the command line's root group.
 """
@@ -18,6 +18,7 @@ from tidegate.cli.tables import columns, printable, utc
 WORDS = {
     "lacks": "does not have it",
     "troubled": "was in trouble",
+    "has": "has done it",
 }
 """What was seen; see `engine.capabilities.What`."""
 
@@ -34,7 +35,8 @@ def capabilities(as_json: bool, config_file: Path | None) -> None:
     """List what endpoints were seen to be able to do and not, of compaction.
 
     What an endpoint does not have is asked for again after a day, and after minutes where it was in trouble: until then
-    the next way is tried at once. A running gateway writes what it sees within seconds.
+    the next way is tried at once. What it has done, though no file lists it there, is tried for a month, for all its
+    models. A running gateway writes what it sees within seconds.
 
     \b
     Examples:
@@ -89,7 +91,7 @@ def _table(facts: list[dict[str, object]]) -> str:
         rows.append(
             (
                 printable(one["endpoint"]),
-                printable(one["model"]),
+                printable(one["model"]) or "(any)",
                 printable(one["strategy"]),
                 WORDS[str(one["seen"])] + ("" if one["counts"] else " (old)"),
                 str(one["at"] or "-"),

@@ -43,7 +43,8 @@ from tidegate.wire.conversation import DialectName
 def route(model: str, dialect: DialectName, as_json: bool, config_file: Path | None) -> None:
     """Show how a model's histories are compacted: the ways that are tried, best first, and why not the others.
 
-    What gateways have seen an endpoint to lack counts, as far as their store tells (`tidegate capabilities`).
+    What gateways have seen an endpoint to lack or to have counts, as far as their store tells (`tidegate
+    capabilities`).
 
     \b
     Examples:
@@ -89,8 +90,9 @@ def route_of(
     wanted, missing = targets.wanted(provider, model, dialect), router.NOTHING
     if capabilities is not None:
         with suppress(NoProvider):  # no base URL yet: nothing was seen of it
-            names = router.watched(wanted.names)
-            missing = capabilities.missing(targets.root(provider, dialect), model, names, now=time.time())
+            endpoint, now = targets.root(provider, dialect), time.time()
+            wanted = wanted.with_learned(capabilities.learned(endpoint, router.LEARNED, now=now))
+            missing = capabilities.missing(endpoint, model, router.watched(wanted.names), now=now)
     return router.route(dialect, wanted, targets.means(provider, model), missing)
 
 

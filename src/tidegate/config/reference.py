@@ -49,7 +49,7 @@ lowers it. Where nothing is set, [several sources](classifier.md#windows) are tr
 what was learned. `tidegate route PROVIDER/MODEL --dialect API` shows which ways of compacting come of all this, and why
 not the others.
 
-`openai-inband`, `context-edit` and `elide` are named but not built yet, and passed over wherever they stand. Of
+`context-edit` and `elide` are named but not built yet, and passed over wherever they stand. Of
 Anthropic's two betas, `anthropic` uses the one for a compaction on demand, and that for a compaction at a threshold
 where a platform or a model has it alone. Where a list of `strategies` holds nothing that is
 built, here, under `[compaction]` or under `[providers.NAME]`, `summary` is used, and a warning at the start says so.

@@ -212,7 +212,13 @@ class CompactionSettings(Section):
     strategies: Strategies | None = Field(
         default=None,
         description="Ways of compacting, best first: others are not tried. Of a provider only those that its file "
-        "lists; default: all of these. `openai-inband`, `context-edit` and `elide` are not built yet and passed over.",
+        "lists; default: all of these. `context-edit` and `elide` are not built yet and passed over.",
+    )
+    inband: Literal["auto", "always"] = Field(
+        default="auto",
+        description="Whose Responses requests may ask the provider to compact within them (`openai-inband`), besides "
+        "those whose history it holds: clients that send sealed reasoning back, or every client. One that leaves the "
+        "compaction out of its next request is not asked for again in that conversation.",
     )
     native_timeout_seconds: Seconds = Field(
         default=180, description="Seconds that one call of a provider's own compaction may take."
@@ -296,7 +302,7 @@ class ModelSettings(Section):
     max_output: Count | None = Field(default=None, description="Longest answer.")
     strategies: Strategies | None = Field(
         default=None,
-        description="Ways of compacting, best first, whether or not the provider's file lists them. `openai-inband`, "
+        description="Ways of compacting, best first, whether or not the provider's file lists them. "
         "`context-edit` and `elide` are not built yet and passed over.",
     )
 

@@ -107,7 +107,8 @@ class Held:
         if not self._ended() or self.watch is None:
             return Finish(complete=complete)
         ended = self.watch.ended or not self.streamed
-        return Finish(self.watch.usage, self.watch.finish, complete and ended and not self.watch.error)
+        whole = complete and ended and not self.watch.error
+        return Finish(self.watch.usage, self.watch.finish, whole, self.watch.compacts)
 
     def _refusal(self) -> bytes:
         """The body of a refusal as it can be read: some servers compress errors, whatever was asked for."""

@@ -30,8 +30,11 @@ def near(sizing: Sizing, view: View, usage: Usage | None) -> int:
     return tokens if tokens >= soft else 0
 
 
-def prepare(sizing: Sizing, view: View, conversation: bytes, tokens: int) -> Generator[Effect, object, None]:
-    """Begins a compaction of this view for a later turn, where none is prepared. `tokens` is what `near` gave."""
+def prepare(
+    sizing: Sizing, view: View, conversation: bytes, tokens: int, strategies: tuple[str, ...] | None = None
+) -> Generator[Effect, object, None]:
+    """Begins a compaction of this view for a later turn, where none is prepared. `tokens` is what `near` gave;
+    `strategies` are tried in place of all that can be."""
     kit, request, limits = sizing.kit, sizing.request, sizing.limits()
     kept, now = kit.preparations, sizing.request.now
     known = kept.get(conversation, now=now)
@@ -45,7 +48,7 @@ def prepare(sizing: Sizing, view: View, conversation: bytes, tokens: int) -> Gen
         return
     # By the time it is used the history has grown to the threshold: then it comes down to the target.
     aim = max(limits.target - max(0, limits.threshold - tokens), limits.target // 2)
-    chosen = plan(sizing, view, aim, "threshold")
+    chosen = plan(sizing, view, aim, "threshold", strategies)
     if chosen is None:
         return
     link = sizing.history.chain.link(chosen.cut.at)

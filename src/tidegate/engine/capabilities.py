@@ -1,7 +1,8 @@
-"""What endpoints have been seen to lack, and which artifacts their own provider can't read any more. Both bounded.
+"""What endpoints have been seen to lack or to have, and which artifacts their own provider can't read any more. All
+bounded.
 
-Knows names and times it is told; no clock, no network. Written after a compaction or a refusal, read before a
-compaction and on replay; a keeper saves it and takes up what other processes saw.
+Knows names and times it is told; no clock, no network. Written after an answer, read before a compaction and on
+replay; a keeper saves it and takes up what other processes saw.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ IN_TROUBLE: Final = (
     "it failed a few minutes ago, slowly or for no fault of the request; it is tried again after a while"
 )
 
-What: TypeAlias = Literal["lacks", "troubled"]
-"""What was seen: the endpoint can't do it, or it was in trouble with it."""
+What: TypeAlias = Literal["lacks", "troubled", "has"]
+"""What was seen: the endpoint can't do it, it was in trouble with it, or it has done it though no file says so."""
+
+PROVEN: Final = 30 * DAY
+"""Seconds that what an endpoint has done counts."""
 
 _LONGEST_NAME: Final = 1_024
 """Characters of an endpoint's and a model's name together, to be kept beyond this process."""
@@ -48,10 +52,11 @@ _Key: TypeAlias = tuple[str, str, str, What]
 
 class Capabilities:
     """Strategies that an endpoint does not have for a model, for `keep` seconds, and those that are in trouble there,
-    for `rest` seconds; then they are tried again. May be shared by threads."""
+    for `rest` seconds; then they are tried again. And those that an endpoint has shown to have, for whatever model, for
+    `proven` seconds. May be shared by threads."""
 
-    def __init__(self, *, keep: float = DAY, rest: float = 300.0, size: int = 4096) -> None:
-        self._lasts: Mapping[What, float] = {"lacks": keep, "troubled": rest}
+    def __init__(self, *, keep: float = DAY, rest: float = 300.0, proven: float = PROVEN, size: int = 4096) -> None:
+        self._lasts: Mapping[What, float] = {"lacks": keep, "troubled": rest, "has": proven}
         self._size = size
         self._seen: OrderedDict[_Key, float] = OrderedDict()
         self._unsaved: set[_Key] = set()
@@ -63,6 +68,16 @@ class Capabilities:
     def troubled(self, endpoint: str, model: str, strategy: str, *, now: float) -> None:
         """It gave no answer, or a server's failure: waiting for that with every compaction helps nobody."""
         self._put((endpoint, model, strategy, "troubled"), now)
+
+    def has(self, endpoint: str, strategy: str, *, now: float) -> None:
+        """The endpoint has given an artifact by this way, or one that is its own came back and was taken."""
+        self._put((endpoint, "", strategy, "has"), now)
+
+    def learned(self, endpoint: str, strategies: tuple[str, ...], *, now: float) -> tuple[str, ...]:
+        """Those of the strategies that the endpoint has shown to have."""
+        if not self._seen:
+            return ()
+        return tuple(name for name in strategies if self._holds((endpoint, "", name, "has"), now))
 
     def missing(self, endpoint: str, model: str, strategies: tuple[str, ...], *, now: float) -> Mapping[str, str]:
         """Those of the strategies that need not be tried, and why."""

@@ -20,7 +20,8 @@ from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, OutOfTime, Work
 from tidegate.engine.learning import warmth_key
 from tidegate.engine.native import artifact_of, binding_of, claude_ways, minting
-from tidegate.engine.router import SUMMARY, route, watched
+from tidegate.engine.request import Kit, Request
+from tidegate.engine.router import INBAND, LEARNED, SUMMARY, route, watched
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import (
     ANTHROPIC,
@@ -72,12 +73,17 @@ class Plan:
     """What a provider's own compaction may leave of the whole request: half the way down to the aim, at least."""
 
 
+def names_of(request: Request, kit: Kit) -> tuple[str, ...]:
+    """Ways that can be tried at this request's target, best first."""
+    target, known, now = request.target, kit.capabilities, request.now
+    wanted = target.wanted.with_learned(known.learned(target.endpoint, LEARNED, now=now))
+    missing = known.missing(target.endpoint, target.model, watched(wanted.names), now=now)
+    return route(request.conversation.dialect, wanted, target.means, missing).names
+
+
 def strategies_of(sizing: Sizing) -> tuple[str, ...]:
-    """Those that can be tried at this request's target, best first."""
-    request, target = sizing.request, sizing.request.target
-    names = watched(target.wanted.names)
-    missing = sizing.kit.capabilities.missing(target.endpoint, target.model, names, now=request.now)
-    return route(request.conversation.dialect, target.wanted, target.means, missing).names
+    """Those of them that have calls of their own."""
+    return tuple(name for name in names_of(sizing.request, sizing.kit) if name != INBAND)
 
 
 def plan(sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, ...] | None = None) -> Plan | None:
@@ -223,7 +229,10 @@ def compaction_of(
         for name in chosen.strategies:
             replies: list[bytes] = []
             try:
-                return Made((yield from _noted(one(name), replies)), name, tuple(failed))
+                result = yield from _noted(one(name), replies)
+                if name in LEARNED and name not in target.wanted.listed:
+                    kit.capabilities.has(target.endpoint, name, now=request.now)
+                return Made(result, name, tuple(failed))
             except CompactionFailed as error:
                 failure = error
             except Exception:  # whatever a strategy has not foreseen in what it was answered

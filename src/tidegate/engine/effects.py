@@ -199,6 +199,8 @@ class Finish(msgspec.Struct, frozen=True):
     finish: FinishReason | None = None
     complete: bool = True
     """False where the stream was cut or the client left."""
+    compacts: bool = False
+    """It holds an item by which the provider compacted within the request: its usage has that in it."""
 
 
 class Notify(msgspec.Struct, frozen=True):
@@ -216,6 +218,7 @@ class Notify(msgspec.Struct, frozen=True):
         "prepare_failed",
         "skipped",
         "refused",
+        "asking",
         "dropped",
         "learned",
         "window_full",

@@ -5,14 +5,16 @@ Decides everything and does nothing: no socket, no clock, no store. Driven by `t
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tidegate.compactors.openai_inband import asking
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.budget import harder
+from tidegate.engine import beyond, inband
 from tidegate.engine.ahead import near, prepare, ready
-from tidegate.engine.artifacts import TRANSIENT, opaque, stale_part, without
+from tidegate.engine.artifacts import TRANSIENT, stale_part, without
 from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
 from tidegate.engine.compaction import Plan, Why, compact, strategies_of
 from tidegate.engine.effects import (
@@ -33,10 +35,11 @@ from tidegate.engine.learning import keep, learn
 from tidegate.engine.native import readable
 from tidegate.engine.output import accepted, of_the_window, with_less_output
 from tidegate.engine.request import Kit, Request
-from tidegate.engine.router import SUMMARY
+from tidegate.engine.router import INBAND, SUMMARY
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import History, View, applied, plain, read_history
 from tidegate.overflow.verdict import Kind, Refusal, Sent, Verdict
+from tidegate.wire.conversation import DialectName
 from tidegate.wire.stale import Stale
 
 Life: TypeAlias = Generator[Effect, object, None]
@@ -48,6 +51,14 @@ NO_FAULT = frozenset({"nothing_to_compact", "no_smaller", "no_strategy"})
 """Failed compactions that say nothing of the summarizer."""
 
 
+BEYOND: Mapping[str, tuple[Callable[[Request, Kit], Life], frozenset[DialectName]]] = {
+    "own_compaction": (beyond.own_compaction, frozenset({"responses"})),
+    "server_held": (beyond.server_held, frozenset({"responses"})),
+    "opaque_history": (beyond.opaque, frozenset({"chat", "responses", "messages"})),
+}
+"""What becomes of histories that can't be worked on, where there is more to it than passing them on: by the reason, and
+for which APIs."""
+
 ALLOWED_SHARE = 0.9
 """Of a rate allowance: what a request that was above all of it is made to fit, in estimated tokens."""
 
@@ -55,10 +66,12 @@ ALLOWED_SHARE = 0.9
 def exchange(request: Request, kit: Kit) -> Life:
     """One request, from its arrival to what was learned of its answer."""
     story, reason = _begin(request, kit)
-    if story is None:
-        yield from opaque(request, kit) if reason == "opaque_history" else relayed(reason)
-        return
-    yield from story.run()
+    if story is not None:
+        yield from story.run()
+    elif reason in BEYOND and request.conversation.dialect in BEYOND[reason][1]:
+        yield from BEYOND[reason][0](request, kit)
+    else:
+        yield from relayed(reason)
 
 
 def counted(request: Request, kit: Kit) -> Life:
@@ -142,6 +155,12 @@ class _Story:
         self.shrunk = False
         """It was made to fit a rate allowance, or that was tried."""
         self.window: int | None = None
+        self.asks: int | None = None
+        """Tokens from which the provider is asked to compact within the request."""
+        self.first: tuple[str, ...] | None = None
+        """Where that can be asked for: the ways that are tried before."""
+        self.unasked: tuple[Head | None, ...] = ()
+        """What was answered to a request that asked for it, where the same was sent again without; None for nothing."""
 
     def run(self) -> Life:
         """Replay, measure, decide; then send and all that follows."""
@@ -150,11 +169,23 @@ class _Story:
         self.window = figures["window"]
         yield Notify("measured", dict(figures))
         self.reason = self.sizing.not_due(view)
-        if not self.reason and self.kit.breaker.rests(self._conversation, now=self.request.now):
+        due = not self.reason
+        if due and self.kit.breaker.rests(self._conversation, now=self.request.now):
             self.reason = "breaker_open"
-        if not self.reason:
-            view = yield from self._compact_before(view)
-        yield from self._send(view)
+        yield from self._send((yield from self._decide(view, due=due)))
+
+    def _decide(self, view: View, *, due: bool) -> Generator[Effect, object, View]:
+        """The view to send: compacted where that is due, or as it is, and the provider asked to compact it."""
+        asked = inband.turn_of(self.sizing, view, self._conversation)
+        smaller = view
+        if asked is not None:
+            self.first = asked.first
+        if not self.reason and self.first != ():
+            smaller = yield from self._compact_before(view)
+        if asked is not None and smaller is view and (due or not asked.first):
+            self.asks = asked.threshold
+            yield Notify("asking", {"threshold": asked.threshold})
+        return smaller
 
     def count(self) -> Life:
         """Replay and send, without a thought of size."""
@@ -215,6 +246,7 @@ class _Story:
 
     def _recover(self, view: View, verdict: Verdict) -> Generator[Effect, object, View | None]:
         """A smaller view to send after an overflow, None where there is none."""
+        self.asks = self.first = None
         if not self.kit.policy.on_overflow:
             self.reason = "overflow_off"
             return None
@@ -241,6 +273,7 @@ class _Story:
         if self.shrunk or aim <= 0 or self.kit.breaker.rests(self._conversation, now=self.request.now):
             return None
         self.shrunk = True
+        self.asks = self.first = None
         self.sizing = self.sizing.refused(view, (verdict.requested or 0) - output)
         smaller = yield from self._compact(view, aim, "overflow")
         if smaller is None:
@@ -260,7 +293,7 @@ class _Story:
             return None
         self.compactions += 1
         kit, conversation, now = self.kit, self._conversation, self.request.now
-        only = tuple(name for name in strategies_of(self.sizing) if name == SUMMARY) if self.disowned else None
+        only = tuple(name for name in strategies_of(self.sizing) if name == SUMMARY) if self.disowned else self.first
         base = self._replayed(text_only=True) if _is_sealed(view) else None
         try:
             smaller, made = yield from compact(self.sizing, view, aim, why, prepared, base=base, strategies=only)
@@ -302,16 +335,26 @@ class _Story:
             try:
                 head = yield from self._try(view)
             except UpstreamError as error:
-                if refused is None:
+                if refused is None and self.asks is None:
                     raise
                 lost = error
-            if lost is not None and refused is not None:
+            if lost is not None:
+                if refused is None:
+                    self.asks, self.unasked = None, (None,)
+                    continue
                 yield from self._lost(lost)
                 break
             if head.refusal is None:
+                if self.unasked:
+                    inband.refused(self.unasked[0], self.request, self.kit)
+                    self.reason = self.reason or "in_band_refused"
                 yield from self._deliver_answer(view, head)
                 return
             verdict = yield from self._judge(head, view)
+            if self.asks is not None and inband.at_fault(head, verdict):
+                # What the same request is answered without the field is the client's answer, whatever it is.
+                self.asks, self.unasked = None, (head,)
+                continue
             refused = _Refused.added(refused, head, verdict)
             if self._ask_for_less(view, verdict):
                 continue
@@ -349,6 +392,8 @@ class _Story:
             body = without(body, self.stale, self.request)
         if self.output is not None:
             body = with_less_output(body, self.request.conversation.dialect, self.output) or body
+        if self.asks is not None:
+            body = asking(body, self.asks)
         head = yield Send(None if body is self.request.conversation.raw else body, view.add_headers)
         assert isinstance(head, Head)
         return head
@@ -449,10 +494,11 @@ class _Story:
         if view.checkpoint and self.compactions and self.action in ("compacted", "recovered"):
             yield from keep(self.request, view.checkpoint)
         before = self.sizing.measured(self.whole).tokens
+        asked = self.asks is not None
         outcome = Outcome(
             self.action,
-            reason=self.reason,
-            strategy=view.checkpoint.strategy if view.checkpoint else "",
+            reason="asked_in_band" if asked else self.reason,
+            strategy=view.checkpoint.strategy if view.checkpoint else INBAND if asked else "",
             checkpoint=_name(view),
             tokens_before=before,
             tokens_after=before if view is self.whole else self.sizing.measured(view).tokens,
@@ -462,13 +508,16 @@ class _Story:
             compaction_output_tokens=self.billed[1],
         )
         finish = yield Deliver(head.number, outcome)
-        if isinstance(finish, Finish) and finish.complete:
+        if isinstance(finish, Finish) and finish.compacts:
+            # Its usage has a compaction in it, which is no size of this view.
+            self.kit.given.add(self._conversation, len(self.history.past), now=self.request.now)
+        elif isinstance(finish, Finish) and finish.complete:
             sent = Sent(outcome.tokens_after, self.window)
             yield from learn(self.sizing, view, finish, sent, as_it_is=self.stale is None)
             tokens = near(self.sizing, view, finish.usage)
             # Where the client's own bytes had to go instead, or summaries fail, another one is of no use.
-            if tokens and not self.failed and self.reason != "rewritten_history_refused":
-                yield from prepare(self.sizing, view, self._conversation, tokens)
+            if tokens and not asked and not self.failed and self.reason != "rewritten_history_refused":
+                yield from prepare(self.sizing, view, self._conversation, tokens, self.first)
 
     def _deliver_refusal(self, refused: _Refused) -> Life:
         transient = refused.verdict.kind in TRANSIENT

@@ -17,6 +17,7 @@ from tidegate.context.ledger import Ledger
 from tidegate.context.recall import Recall
 from tidegate.engine.breaker import Breaker
 from tidegate.engine.capabilities import Capabilities, Unreadable
+from tidegate.engine.carried import Given
 from tidegate.engine.prepared import Preparations
 from tidegate.engine.router import Means, Wanted
 from tidegate.engine.warmth import Warmth
@@ -89,6 +90,9 @@ class Kit:
     preparations: Preparations = field(default_factory=Preparations)
     capabilities: Capabilities = field(default_factory=Capabilities)
     unreadable: Unreadable = field(default_factory=Unreadable)
+    given: Given = field(default_factory=Given)
+    inband_for_all: bool = False
+    """Every client can carry a provider's compaction item, whatever it has sent back so far."""
     max_compactions: int = 2
     """Compactions one request may cause, its recoveries included."""
     summary_max_calls: int = 32

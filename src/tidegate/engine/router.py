@@ -7,12 +7,21 @@ Called by the exchange, and by `tidegate route`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from tidegate.wire.conversation import DialectName
 
 SUMMARY: Final = "summary"
+
+LEAST_INBAND: Final = 1_000
+"""Tokens: OpenAI's smallest threshold (praxis-proxy/ai#838 cites its reference)."""
+
+UNARY: Final = "openai"
+TRIGGER: Final = "openai-trigger"
+INBAND: Final = "openai-inband"
+"""Asked for within the request itself, with no call of its own: in the list, what comes after it is for where it can't
+be asked for."""
 
 DIALECT_OF: Final[Mapping[str, DialectName]] = {
     "openai": "responses",
@@ -24,6 +33,9 @@ DIALECT_OF: Final[Mapping[str, DialectName]] = {
 }
 """Strategies that are a provider's own, and the one dialect each is written in."""
 
+LEARNED: Final = (UNARY, TRIGGER, INBAND)
+"""What an endpoint may turn out to have, best first."""
+
 NAMES: Final = (*DIALECT_OF, "elide", SUMMARY)
 """Every strategy, in the order in which they are told of."""
 
@@ -34,7 +46,6 @@ CLAUDE: Final[Mapping[Way, str]] = {"on-demand": "anthropic on demand", "thresho
 """The ways of strategy `anthropic`, best first, and what each is called where an endpoint was seen to lack it."""
 
 UNBUILT: Final[Mapping[str, str]] = {
-    "openai-inband": "not built yet: `context_management` is not added to requests that come without it",
     "context-edit": "not built yet: clearing tool results is not asked of the provider",
     "elide": "not built yet as a way of its own",
 }
@@ -49,6 +60,19 @@ class Wanted:
     """Whose order it is, for people to read."""
     listed: tuple[str, ...] = ()
     """Those that the provider's file has for the dialect, so that one left out on purpose can be told of."""
+    own: bool = False
+    """The user's own choice: nothing that an endpoint has shown is added to it."""
+
+    shown: tuple[str, ...] = ()
+    """Those among `names` that the endpoint has shown to have."""
+
+    def with_learned(self, learned: Sequence[str]) -> Wanted:
+        """With what the endpoint has shown to have, before the summary; the same where that is nothing new."""
+        new = [name for name in learned if name not in self.names]
+        if not new or self.own:
+            return self
+        at = self.names.index(SUMMARY) if SUMMARY in self.names else len(self.names)
+        return replace(self, names=(*self.names[:at], *new, *self.names[at:]), shown=tuple(new))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +87,10 @@ class Means:
     """The smallest such threshold that the platform takes, in tokens."""
     ways: tuple[str, ...] | None = None
     """How the model compacts by itself (`on-demand`, `threshold`); None where nothing is known."""
+    inband: bool = False
+    """The provider honours `context_management` in a Responses request."""
+    least_inband: int = LEAST_INBAND
+    """Smallest threshold, in tokens, that it takes there."""
     timeout: float = 180.0
     """Seconds that one call of the provider's own compaction may take."""
 
@@ -111,11 +139,12 @@ def route(dialect: DialectName, wanted: Wanted, means: Means, missing: Mapping[s
     tried: list[Choice] = []
     excluded: list[Choice] = []
     for name in wanted.names:
-        why_not = _why_not(name, dialect, means, missing)
+        why_not = _why_not(name, dialect, means, missing, shown=name in wanted.shown)
         if why_not:
             excluded.append(Choice(name, why_not))
         else:
-            tried.append(Choice(name, f"{_means(name, means, missing)}; named by {wanted.by}"))
+            by = "the endpoint has shown to have it" if name in wanted.shown else f"named by {wanted.by}"
+            tried.append(Choice(name, f"{_means(name, means, missing)}; {by}"))
     for name in NAMES:
         if name not in wanted.names:
             excluded.append(Choice(name, _why_not_wanted(name, dialect, wanted)))
@@ -135,17 +164,18 @@ def ordered(
     listed_by: str = "the provider's file",
     model_by: str = "models",
     house_by: str = "compaction.strategies",
+    own: bool = False,
 ) -> Wanted:
     """Whose order counts: that of a `model` names what is to be tried, whatever its provider lists. That of the
-    `house`, for all providers, leaves out and puts in order what the provider lists."""
+    `house`, for all providers, leaves out and puts in order what the provider lists. `own`: that list is the user's."""
     if model is not None:
-        return Wanted(tuple(dict.fromkeys(model)), model_by, tuple(listed))
+        return Wanted(tuple(dict.fromkeys(model)), model_by, tuple(listed), own=True)
     if house is not None:
-        return Wanted(tuple(name for name in dict.fromkeys(house) if name in listed), house_by, tuple(listed))
-    return Wanted(tuple(listed), listed_by, tuple(listed))
+        return Wanted(tuple(name for name in dict.fromkeys(house) if name in listed), house_by, tuple(listed), own=True)
+    return Wanted(tuple(listed), listed_by, tuple(listed), own=own)
 
 
-def _why_not(name: str, dialect: DialectName, means: Means, missing: Mapping[str, str]) -> str:
+def _why_not(name: str, dialect: DialectName, means: Means, missing: Mapping[str, str], *, shown: bool) -> str:
     """Why a strategy that is wanted can't be tried; empty where it can."""
     if name not in NAMES:
         return "there is no such strategy"
@@ -154,6 +184,8 @@ def _why_not(name: str, dialect: DialectName, means: Means, missing: Mapping[str
         return f"belongs to the {own} API, not to {dialect}"
     if name in UNBUILT:
         return UNBUILT[name]
+    if name == INBAND and not means.inband and not shown:
+        return "the provider's file does not say that it honours context_management (inband = true)"
     if name == "anthropic":
         if not (means.on_demand or means.threshold):
             return "the platform has no compaction of Claude's"
@@ -186,6 +218,8 @@ def _means(name: str, means: Means, missing: Mapping[str, str]) -> str:
     return {
         "openai": "the provider compacts a window in one call (POST /responses/compact)",
         "openai-trigger": "the provider compacts where a request ends with a compaction_trigger",
+        INBAND: "the provider compacts within a request that asks for it (context_management): where the client sends "
+        "sealed items back, or the history is the provider's own",
         "xai": "the provider compacts a window into one item (POST /responses/compact)",
         SUMMARY: "a model writes a summary",
     }[name]

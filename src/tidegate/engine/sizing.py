@@ -22,6 +22,23 @@ budget = lru_cache(maxsize=1_024)(exact_budget)
 """Few differ: they hang on a window, a policy and the output that a client asks for. Exact arithmetic is slow."""
 
 
+def limits_of(request: Request, kit: Kit) -> Budget:
+    """Window, threshold and target of a request, as far as they are known by now.
+
+    What was learned comes first, then what the target says: the user's figures, the provider's file, its API, litellm's
+    table. `overflow.learned.effective` has the rule.
+    """
+    target = request.target
+    window, input_limit = kit.windows.within(target.endpoint, target.model, target, now=request.now)
+    return budget(
+        kit.policy,
+        window=window,
+        input_limit=input_limit,
+        output_limit=request.conversation.output_limit,
+        counts_output=target.counts_output,
+    )
+
+
 class Sizing:
     """The sizes of one request. Those of a view are found once."""
 
@@ -48,20 +65,8 @@ class Sizing:
         return Sizing(self.request, self.kit, self.history, reports, self.observed) if reports else self
 
     def limits(self) -> Budget:
-        """Window, threshold and target, as far as they are known by now.
-
-        What was learned comes first, then what the target says: the user's figures, the provider's file, its API,
-        litellm's table. `overflow.learned.effective` has the rule.
-        """
-        target = self.request.target
-        window, input_limit = self.kit.windows.within(target.endpoint, target.model, target, now=self.request.now)
-        return budget(
-            self.kit.policy,
-            window=window,
-            input_limit=input_limit,
-            output_limit=self.request.conversation.output_limit,
-            counts_output=target.counts_output,
-        )
+        """See `limits_of`."""
+        return limits_of(self.request, self.kit)
 
     def measured(self, view: View) -> Measured:
         """The calibrated size of a view: reports count only for the very same view at the same place."""

@@ -173,7 +173,10 @@ class App:
             await self.conversations.answer(arrival, where, where.dialect, client, receive)
             return
         reason = "bypassed" if speaks else "not_a_conversation"
-        await relay(arrival, where, client, receive, reason, targets=self.targets, pool=self.pool, environ=self.environ)
+        await relay(
+            arrival, where, client, receive, reason,
+            targets=self.targets, pool=self.pool, environ=self.environ, capabilities=self.kit.capabilities,
+        )  # fmt: skip
 
     async def _health(self, path: str, client: AsgiClient) -> None:
         problem = await asyncio.to_thread(self._store_problem) if path == "/readyz" else ""

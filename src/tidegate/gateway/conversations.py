@@ -223,12 +223,12 @@ class Crossing:
     def _life(self, where: Route) -> Life:
         """What is to become of a request; whatever fails here, it is relayed."""
         house, reading, heading = self._house, self.reading, self._heading
-        if reading.conversation is None or reading.reason:
+        if reading.conversation is None or reading.reason not in ("", "own_compaction"):
             return relayed(reading.reason)
         try:
             target = house.targets.target(reading.choice, self.dialect)
             tenant = house.tenants.of(heading.secret, heading.root)
-            request = Request(self.arrival.id, reading.conversation, tenant, target, self.arrival.began)
+            request = Request(self.arrival.id, reading.conversation, tenant, target, self.arrival.began, reading.reason)
             return counted(request, house.kit) if where.kind == "count" else exchange(request, house.kit)
         except Exception as error:
             self.notify(fault("target", error))

@@ -48,6 +48,7 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         options=_options(settings, catalogue),
         max_compactions=compaction.max_per_request,
         summary_max_calls=compaction.summary_max_calls,
+        inband_for_all=compaction.inband == "always",
         shrink_on_admission=compaction.shrink_on_admission,
     )
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
+from tidegate.compactors.openai import COMPACT_PATH
+from tidegate.engine.capabilities import Capabilities
 from tidegate.engine.effects import Outcome
+from tidegate.engine.router import UNARY
 from tidegate.gateway.arrival import Arrival, Receive
 from tidegate.gateway.asgi import AsgiClient
 from tidegate.gateway.credentials import with_key
@@ -18,6 +21,7 @@ from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Targets
 from tidegate.upstream.client import Answer, Client
 from tidegate.upstream.http import Request
+from tidegate.wire.watch import Watch
 
 SMALL = 1 << 20
 """Bytes of a body that is read whole first: such a request may go out again where a kept connection proves stale."""
@@ -36,6 +40,7 @@ async def relay(
     targets: Targets,
     pool: Client,
     environ: Mapping[str, str],
+    capabilities: Capabilities,
 ) -> None:
     """Relays one request, for the named reason. Raises `NoProvider`, `UpstreamError` and `ClientGone`."""
     client.outcome = Outcome(reason=reason)
@@ -51,17 +56,28 @@ async def relay(
             response = await pool.send(Request(arrival.method, url, headers, body, length))
         finally:
             read.set()
-        await pass_on(response, client)
+        if where.path != COMPACT_PATH or response.status != 200:
+            await pass_on(response, client)
+            return
+        watch = Watch("responses", "application/json")
+        await pass_on(response, client, watch)
+        if watch.compacts:
+            capabilities.has(targets.root(provider, where.dialect), UNARY, now=arrival.began)
 
     await while_connected(exchange(), receive, lambda: client.ended, read)
 
 
-async def pass_on(response: Answer, client: AsgiClient) -> None:
-    """Gives a client an upstream's answer as it comes. Raises `UpstreamError` where it is cut."""
+async def pass_on(response: Answer, client: AsgiClient, watch: Watch | None = None) -> None:
+    """Gives a client an upstream's answer as it comes, and shows it to a watch. Raises `UpstreamError` where it is
+    cut."""
     try:
         await client.answer_head(response.status, response.headers)
         while piece := await response.read():
             await client.piece(piece)
+            if watch is not None:
+                watch.feed(piece)
+        if watch is not None:
+            watch.close()
     finally:
         await response.close()
     await client.end()

@@ -16,7 +16,7 @@ import msgspec
 
 from tidegate.config import ModelSettings, Settings
 from tidegate.engine.request import Target
-from tidegate.engine.router import CLAUDE, Means, Wanted, Way, ordered
+from tidegate.engine.router import CLAUDE, INBAND, LEAST_INBAND, Means, Wanted, Way, ordered
 from tidegate.gateway.routes import Route
 from tidegate.providers import Catalogue, ModelFacts, Provider, api_root, host_root
 from tidegate.wire.conversation import DialectName
@@ -117,6 +117,7 @@ class Targets:
             provider.strategies_for(dialect),
             model=self._own(provider.name, model).strategies,
             house=self.settings.compaction.strategies,
+            own=given,
             listed_by=f"providers.{provider.name}.strategies" if given else f"the file of provider {provider.name}",
             model_by="the model's strategies under [models]",
         )
@@ -129,6 +130,8 @@ class Targets:
             threshold=provider.betas.threshold or "",
             least_trigger=provider.minimum_trigger.get("anthropic", LEAST_TRIGGER),
             ways=_ways(provider.compaction_of(model), told),
+            inband=provider.inband,
+            least_inband=provider.minimum_trigger.get(INBAND, LEAST_INBAND),
             timeout=provider.native_timeout or self.settings.compaction.native_timeout_seconds,
         )
 

@@ -1,4 +1,4 @@
-"""What endpoints were seen to lack, in a table beside the checkpoints: names and times, the newest counts.
+"""What endpoints were seen to lack or to have, in a table beside the checkpoints: names and times, the newest counts.
 
 Knows rows and who keeps them; not what follows from them. Called by the SQLite store and by what shows them.
 """
@@ -11,14 +11,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, Protocol, get_args, runtime_checkable
 
-from tidegate.engine.capabilities import DAY, Seen, What
+from tidegate.engine.capabilities import DAY, PROVEN, Seen, What
 from tidegate.engine.checkpoint import StoreError
 from tidegate.store.file import BUSY_SECONDS, cause_of, writing
 
 _ROWS: Final = 4096
 """The newest that are kept, roughly."""
-_KEPT: Final = 2 * DAY
-"""Seconds that a row is kept: nothing in it counts for longer than a day."""
+_KEPT: Final = PROVEN + DAY
+"""Seconds that a row is kept: nothing in it counts for longer."""
 # Made when first written: files of builds that had no such table go on as they are.
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS capabilities (

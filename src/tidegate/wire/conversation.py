@@ -428,3 +428,5 @@ class Answer(Discreet, frozen=True):
     error: bytes = b""
     """Raw JSON of an error event inside the stream, or of an error object in a 200 body."""
     thinking: str = ""
+    compacts: bool = False
+    """It holds a compaction item of the Responses API; read from a JSON body's end only."""

@@ -22,6 +22,7 @@ from tidegate.wire.answers import (
 )
 from tidegate.wire.conversation import Answer, FinishReason, JsonObject, Usage
 from tidegate.wire.jsontext import dumps
+from tidegate.wire.responses import COMPACTIONS
 from tidegate.wire.signals import Signal
 from tidegate.wire.sse import Event
 from tidegate.wire.untyped import object_at, objects_at, text_at
@@ -82,11 +83,12 @@ def _signal(body: JsonObject, event: Event) -> Signal:
         return Signal("error", error=event.data)
     if kind in TERMINAL:
         counts = object_at(response, "usage")
-        return Signal("end", usage_of(counts), _finish(response, kind), counts=counts)
+        return Signal("end", usage_of(counts), _finish(response, kind), counts=counts, compacts=_compacts(response))
     if kind in LIFECYCLE or (kind and foreign):
         return Signal("lifecycle")
     if kind == "response.output_item.done":
-        return Signal("content", calls=_is_call(object_at(body, "item")))
+        item = object_at(body, "item")
+        return Signal("content", calls=_is_call(item), compacts=text_at(item, "type") in COMPACTIONS)
     return Signal("content")
 
 
@@ -119,6 +121,10 @@ _CALLS: Final = frozenset(
 def _is_call(item: JsonObject) -> bool:
     """A call the client has to answer; searches and other tools that the server runs are none."""
     return text_at(item, "type") in _CALLS
+
+
+def _compacts(response: JsonObject) -> bool:
+    return any(text_at(item, "type") in COMPACTIONS for item in objects_at(response, "output"))
 
 
 def usage_of(counts: JsonObject) -> Usage | None:
@@ -161,7 +167,8 @@ def read_end(body: bytes) -> Answer:
         return Answer("", None)
     bad = failed(response, "output") or response.get("status") == "failed"
     finish = _finish(response, "") or ("error" if bad else None)
-    return Answer("", finish, usage_of(object_at(response, "usage")), error=body if bad else b"")
+    counts, failure = object_at(response, "usage"), body if bad else b""
+    return Answer("", finish, usage_of(counts), error=failure, compacts=_compacts(response))
 
 
 _DELTAS: Final = {

@@ -29,3 +29,5 @@ class Signal:
     `message_delta` repeats only what changed), then `usage_of` reads the sum."""
     calls: bool = False
     """The event holds a whole tool call, where the terminal event need not tell (Responses)."""
+    compacts: bool = False
+    """The event holds a compaction item."""

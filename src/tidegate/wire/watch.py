@@ -93,7 +93,7 @@ class Watch:
 
     __slots__ = (
         "_body", "_calls", "_counts", "_dialect", "_is_json", "_marks", "_reader", "_says_sse", "_whole",
-        "begun", "ended", "error", "error_before_content", "finish", "watched_bytes",
+        "begun", "compacts", "ended", "error", "error_before_content", "finish", "watched_bytes",
     )  # fmt: skip
 
     def __init__(self, dialect: DialectName, content_type: str) -> None:
@@ -107,6 +107,8 @@ class Watch:
         self._whole: Usage | None = None
         self._counts: JsonObject = {}
         self._calls = False
+        self.compacts = False
+        """It holds a compaction item of the Responses API."""
         self.begun = False
         """Something was shown to the client. A JSON body begins at its close, unless it is an error, or when
         it is too big to be one."""
@@ -179,6 +181,7 @@ class Watch:
         if seen.counts:
             self._counts |= {key: value for key, value in seen.counts.items() if value}
         self._calls = self._calls or seen.calls
+        self.compacts = self.compacts or seen.compacts
         if seen.finish is not None:
             self.finish = "tool_call" if self._calls and seen.finish == "stop" else seen.finish
         if seen.kind == "error":
@@ -198,6 +201,7 @@ class Watch:
         answer = read(body)
         self._whole = answer.usage
         self.finish = answer.finish
+        self.compacts = answer.compacts
         if answer.error:
             self._fail(answer.error)
         else:
