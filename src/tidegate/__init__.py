@@ -7,6 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidegate.client.clients import NotAClient as NotAClient
+    from tidegate.client.clients import async_http_client as async_http_client
+    from tidegate.client.clients import http_client as http_client
+    from tidegate.client.clients import wrap as wrap
     from tidegate.overflow.verdict import Refusal as Refusal
     from tidegate.overflow.verdict import Sent as Sent
     from tidegate.overflow.verdict import Verdict as Verdict
@@ -15,6 +19,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "NotAClient": "tidegate.client.clients",
+    "async_http_client": "tidegate.client.clients",
+    "http_client": "tidegate.client.clients",
+    "wrap": "tidegate.client.clients",
     "classify": "tidegate.providers",
     "Refusal": "tidegate.overflow.verdict",
     "Sent": "tidegate.overflow.verdict",

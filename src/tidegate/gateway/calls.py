@@ -36,7 +36,7 @@ async def made(pool: Client, root: str, query: bytes, headers: Headers, call: Ca
     attempts = AsyncRetrying(
         stop=stop_after_attempt(CALL_ATTEMPTS),
         wait=CALL_WAIT,
-        retry=retry_if_result(_transient),
+        retry=retry_if_result(transient),
     )
     try:
         return await attempts(_made_once, pool, root, query, headers, call)
@@ -72,7 +72,8 @@ async def _made_once(pool: Client, root: str, query: bytes, headers: Headers, ca
         return Reply(0, error=f"no answer within {call.timeout:g} seconds")
 
 
-def _transient(reply: Reply) -> bool:
+def transient(reply: Reply) -> bool:
+    """Whether a call that was answered so is worth another try."""
     return reply.status in TRANSIENT and "no answer within" not in reply.error
 
 

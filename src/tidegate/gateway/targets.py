@@ -106,9 +106,9 @@ class Targets:
             return self.catalogue.get(GENERIC)
         return self.catalogue.get(route.provider or self.defaults[dialect])
 
-    def target(self, choice: Choice, dialect: DialectName) -> Target:
-        """What is known of the chosen model there."""
-        return self._target(choice.provider.name, choice.model, dialect)
+    def target(self, choice: Choice, dialect: DialectName, endpoint: str = "") -> Target:
+        """What is known of the chosen model there, or at the API root that is named."""
+        return self._target(choice.provider.name, choice.model, dialect, endpoint)
 
     def wanted(self, provider: Provider, model: str, dialect: DialectName) -> Wanted:
         """Ways of compacting, best first: the user's own, else those of the provider's file."""
@@ -181,9 +181,9 @@ class Targets:
             raise NoProvider(f"Provider {provider.name} does not serve the {dialect} API. Providers that do: {names}.")
         return provider
 
-    def _make_target(self, name: str, model: str, dialect: DialectName) -> Target:
+    def _make_target(self, name: str, model: str, dialect: DialectName, endpoint: str) -> Target:
         provider = self.catalogue.get(name)
-        endpoint = self.root(provider, dialect)
+        endpoint = endpoint or self.root(provider, dialect)
         known = self._known(provider, endpoint, model)
         told, at = self._told.get((endpoint, model), (NOTHING_TOLD, 0.0))
         summary = self._known(provider, endpoint, self.summary_model).facts if self.summary_model else ModelFacts()

@@ -1,0 +1,107 @@
+"""One request of an SDK on its way: what is read of it, whose it is, and what is to become of it.
+
+Knows what an exchange needs; no sockets, no SDK. Called by the transports.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.client.house import House
+from tidegate.client.places import Place, provider_at
+from tidegate.engine.effects import Notify, Outcome
+from tidegate.engine.exchange import Life, counted, exchange, relayed
+from tidegate.engine.request import Kit, Request
+from tidegate.gateway.arrival import next_id
+from tidegate.gateway.credentials import Tenants, identity
+from tidegate.gateway.messages import BYPASS, bypasses, forwarded, outcome_headers, readable
+from tidegate.gateway.targets import Choice
+from tidegate.providers import Provider
+from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
+from tidegate.upstream.http import Headers
+from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
+from tidegate.wire.own_compaction import own_compaction
+
+steps = logging.getLogger("tidegate.steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What is to become of a request, and what it carries upstream."""
+
+    id: str
+    place: Place
+    provider: Provider
+    life: Life = field(repr=False)
+    headers: Headers = field(repr=False)
+    """As they go upstream: those of the hop and Tidegate's own left out."""
+    body: bytes = field(repr=False)
+    """As the SDK wrote it."""
+    secret: bytes = field(repr=False)
+    tenants: Tenants = field(repr=False)
+
+    @property
+    def dialect(self) -> DialectName:
+        """Of the API."""
+        return self.place.dialect
+
+    def heard(self, status: int) -> None:
+        """An answer of this status has come to the caller's credential."""
+        if 200 <= status < 300:
+            self.tenants.accepted(self.secret, self.place.root)
+
+    def given(self, headers: Headers, outcome: Outcome) -> Headers:
+        """The headers of an answer as the SDK gets them: the provider's own, and what happened."""
+        return [*headers, *outcome_headers(self.id, outcome)]
+
+    def failed(self, error: BaseException) -> None:
+        """Tells the log of a fault of Tidegate's own. The type alone: a message may quote what it failed on."""
+        self.notify(Notify("fault", {"where": "client", "error": type(error).__name__}))
+
+    def notify(self, notice: Notify) -> None:
+        """Tells the log."""
+        level = logging.WARNING if notice.event == "fault" else logging.DEBUG
+        if steps.isEnabledFor(level):
+            detail = " ".join(f"{key}={value}" for key, value in notice.detail.items())
+            steps.log(level, "%s %s %s", self.id, notice.event, detail)
+
+
+def crossing(house: House, kit: Kit, tenants: Tenants, place: Place, headers: Headers, body: bytes) -> Crossing:
+    """The crossing of a request; whatever goes wrong in reading it, it is relayed. `headers` in lower case."""
+    name, provider = next_id(), provider_at(house.catalogue, place)
+    sent = readable(forwarded(headers))
+    secret = identity(sent, place.query, provider)
+    reason, life = "", None
+    try:
+        encoding = _last(headers, b"content-encoding")
+        plain = decode_body(body, encoding.decode("latin-1"), house.settings.server.body_limit_bytes) if encoding else body
+        conversation = kit.recall.read(place.dialect, plain)
+        reason = _hands_off(headers, conversation)
+        if not reason:
+            target = house.targets.target(Choice(provider, conversation.model), place.dialect, place.root)
+            request = Request(name, conversation, tenants.of(secret, place.root), target, time.time())
+            life = counted(request, kit) if place.kind == "count" else exchange(request, kit)
+    except (UnreadableBody, BodyUnreadable, BodyTooLarge):
+        reason = "unreadable_body"
+    except Exception as error:
+        steps.warning("%s fault where=reading error=%s", name, type(error).__name__)
+        reason = "fault"
+    return Crossing(name, place, provider, life or relayed(reason), sent, body, secret, tenants)
+
+
+def _hands_off(headers: Headers, conversation: Conversation) -> str:
+    asked = _last(headers, BYPASS)
+    if asked is not None and bypasses(asked):
+        return "bypassed"
+    return "own_compaction" if own_compaction(conversation, _plain(headers)) else ""
+
+
+def _last(headers: Headers, name: bytes) -> bytes | None:
+    return next((value for key, value in reversed(headers) if key == name), None)
+
+
+def _plain(headers: Headers) -> Mapping[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}

@@ -1,0 +1,96 @@
+"""What all clients of a process share: settings, providers, the store, and what judges requests.
+
+Knows no SDK and makes no request. Called by the transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.config import Settings, load
+from tidegate.drive import flights as waiting_flights
+from tidegate.drive import sync
+from tidegate.drive.aio import Pace
+from tidegate.engine.checkpoint import Store
+from tidegate.engine.request import Kit
+from tidegate.gateway.catalogue import catalogue
+from tidegate.gateway.credentials import Tenants
+from tidegate.gateway.kit import keys_of, make_kit, store_of
+from tidegate.gateway.targets import Targets
+from tidegate.store import SqliteStore
+from tidegate.store.behind import Behind
+
+Given = Mapping[str, object]
+"""Settings by dotted key, as the command line's flags are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the requests of one event loop, or of all threads without one, are judged with."""
+
+    kit: Kit
+    tenants: Tenants
+    flights: waiting_flights.Flights
+
+
+class House:
+    """One set of settings, and all that requests under it share. Used from any thread and any event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises `ConfigError`, `ProviderError` and `StoreError` where a part can't be made as it was asked for."""
+        self.settings = settings
+        self.catalogue = catalogue(settings)
+        self.targets = Targets(settings, self.catalogue)
+        self._keys = keys_of(settings)
+        store = store_of(settings, self._keys)
+        self.store: Store = Behind(store) if isinstance(store, SqliteStore) else store
+        self.lock = threading.RLock()
+        """Held while a blocking request's exchange thinks: threads share what it thinks with."""
+        self.kit = make_kit(settings, self.catalogue, self._keys)
+        self.tenants = Tenants(self.kit.hasher)
+        self.flights = sync.Flights(prepare_at_once=settings.compaction.prepare_at_once)
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Tools] = weakref.WeakKeyDictionary()
+        stream = settings.stream
+        self.pace = Pace(hold_seconds=stream.hold_seconds, hold_bytes=stream.hold_bytes)
+
+    def here(self) -> Tools:
+        """The tools of the running event loop: what one loop knows needs no lock."""
+        loop = asyncio.get_running_loop()
+        with self.lock:
+            known = self._loops.get(loop)
+            if known is None:
+                kit = make_kit(self.settings, self.catalogue, self._keys)
+                flights = waiting_flights.Flights(prepare_at_once=self.settings.compaction.prepare_at_once)
+                known = self._loops[loop] = Tools(kit, Tenants(kit.hasher), flights)
+        return known
+
+
+@dataclass(slots=True)
+class _Houses:
+    known: dict[tuple[object, ...], House] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_houses = _Houses()
+
+
+def house(config: str | os.PathLike[str] | None = None, given: Given | None = None) -> House:
+    """The house of these settings: clients that ask for the same share one.
+
+    `config` is a file (left out: the one that the gateway would read); `given` lies over it and over the environment,
+    by dotted key. Raises `ConfigError`, `ProviderError`, `StoreError`.
+    """
+    settings = load(Path(config) if config is not None else None, dict(given or {}))
+    # A file or an environment that has changed makes another: what is compared is what was read.
+    key = (os.getpid(), str(settings.file), settings.model_dump_json(), str(settings.store.key))
+    with _houses.lock:
+        known = _houses.known.get(key)
+        if known is None:
+            known = _houses.known[key] = House(settings)
+        return known
