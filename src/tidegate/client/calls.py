@@ -63,10 +63,10 @@ class Asking:
     def told(self, error: UpstreamError) -> Exception:
         """What the SDK is told: the library's own error where there was one."""
         cause = error.__cause__
-        if isinstance(cause, self.library.TransportError):
+        if isinstance(cause, self.library.TransportError) and isinstance(cause, Exception):
             return cause
-        kind: type[Exception] = self.library.RemoteProtocolError
-        return kind(str(error), request=self.original)
+        own: Exception = self.library.RemoteProtocolError(str(error), request=self.original)
+        return own
 
     def _request(self, url: str, headers: Headers, body: bytes, extensions: dict[str, object]) -> httpx2.Request:
         request: httpx2.Request = self.library.Request(

@@ -32,8 +32,8 @@ def http_client(
 ) -> httpx2.Client:
     """A blocking HTTP client for `OpenAI(http_client=...)` and `Anthropic(http_client=...)`.
 
-    `settings` are by dotted key (`{"compaction.threshold_percent": 70}`), over those of the file (`config`, or the one
-    that the gateway would read) and the environment. All other `options` are httpx2.Client's: `proxy`, `verify`,
+    `settings` are tables shaped like the configuration file (`{"compaction": {"threshold_percent": 70}}`); they lie over
+    the file (`config`, or the one that the gateway would read) and the environment. All other `options` are httpx2.Client's: `proxy`, `verify`,
     `timeout`, `limits`, `transport` ... Raises `ConfigError` for settings that are not allowed.
     """
     library = _library("httpx2")
@@ -64,7 +64,8 @@ def wrap(client: Client, *, config: str | os.PathLike[str] | None = None, settin
     kept = house(config, settings)
     library = _library_of(client)
     if library is not None:
-        return _copied(client, kept, library, client)
+        same: Client = _copied(client, kept, library, client)
+        return same
     inner = getattr(client, "_client", None)
     library = _library_of(inner)
     if library is None or not hasattr(client, "with_options"):

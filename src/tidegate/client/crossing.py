@@ -77,7 +77,9 @@ def crossing(house: House, kit: Kit, tenants: Tenants, place: Place, headers: He
     reason, life = "", None
     try:
         encoding = _last(headers, b"content-encoding")
-        plain = decode_body(body, encoding.decode("latin-1"), house.settings.server.body_limit_bytes) if encoding else body
+        plain = (
+            decode_body(body, encoding.decode("latin-1"), house.settings.server.body_limit_bytes) if encoding else body
+        )
         conversation = kit.recall.read(place.dialect, plain)
         reason = _hands_off(headers, conversation)
         if not reason:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tidegate.config import Settings, load
 from tidegate.drive import flights as waiting_flights
@@ -26,8 +27,8 @@ from tidegate.gateway.targets import Targets
 from tidegate.store import SqliteStore
 from tidegate.store.behind import Behind
 
-Given = Mapping[str, object]
-"""Settings by dotted key, as the command line's flags are given."""
+Given = Mapping[str, Any]
+"""Settings as tables, shaped like the configuration file: `{"compaction": {"threshold_percent": 70}}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,10 @@ _houses = _Houses()
 def house(config: str | os.PathLike[str] | None = None, given: Given | None = None) -> House:
     """The house of these settings: clients that ask for the same share one.
 
-    `config` is a file (left out: the one that the gateway would read); `given` lies over it and over the environment,
-    by dotted key. Raises `ConfigError`, `ProviderError`, `StoreError`.
+    `config` is a file (left out: the one that the gateway would read); `given` lies over it and over the environment.
+    Raises `ConfigError`, `ProviderError`, `StoreError`.
     """
-    settings = load(Path(config) if config is not None else None, dict(given or {}))
+    settings = load(Path(config) if config is not None else None, tables=given)
     # A file or an environment that has changed makes another: what is compared is what was read.
     key = (os.getpid(), str(settings.file), settings.model_dump_json(), str(settings.store.key))
     with _houses.lock:

@@ -15,7 +15,16 @@ from pydantic import ValidationError
 
 from tidegate.config.allowed import allowed, is_secret
 from tidegate.config.base_url import problem
-from tidegate.config.layers import CONFIG_VARIABLE, ConfigError, Given, Key, from_environ, from_file, from_flags
+from tidegate.config.layers import (
+    CONFIG_VARIABLE,
+    ConfigError,
+    Given,
+    Key,
+    from_environ,
+    from_file,
+    from_flags,
+    from_tables,
+)
 from tidegate.config.reference import reference
 from tidegate.config.settings import (
     EXPLAINED,
@@ -72,10 +81,13 @@ def load(
     config_file: Path | None = None,
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
+    tables: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings of a file (see `find_file`), of `TIDEGATE_*` variables, and of flags; later ones win, key by key.
+    """The settings of a file (see `find_file`), of `TIDEGATE_*` variables, of flags and of tables given in code; later
+    ones win, key by key.
 
-    `flags` are by dotted key, or `host`, `port`, `upstream`, `log_level`; None counts as not given. Raises
+    `flags` are by dotted key, or `host`, `port`, `upstream`, `log_level`; None counts as not given. `tables` are shaped
+    like a file. Raises
     `ConfigError` with a line for each wrong value.
     """
     environ = os.environ if environ is None else environ
@@ -83,7 +95,13 @@ def load(
     if path is not None and config_file is None and environ.get(CONFIG_VARIABLE, "").strip() and not path.is_file():
         raise ConfigError(f"{CONFIG_VARIABLE}: {path}: there is no such file")
     given: dict[Key, Given] = {}
-    for layer in (from_file(path, environ) if path else (), from_environ(environ), from_flags(flags or {})):
+    layers = (
+        from_file(path, environ) if path else (),
+        from_environ(environ),
+        from_flags(flags or {}),
+        from_tables(tables or {}),
+    )
+    for layer in layers:
         for item in layer:
             _put(given, item)
     if wrong := _wrong_base_urls(given):

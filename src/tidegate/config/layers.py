@@ -37,6 +37,9 @@ _KUBERNETES_PORT: Final = re.compile(r"(tcp|udp|sctp)://")
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
+IN_CODE: Final = "the settings given in code"
+
+
 class ConfigError(Exception):
     """The configuration is wrong. Each line names the key, where it was given, and what is allowed; never a secret."""
 
@@ -82,6 +85,12 @@ def from_environ(environ: Mapping[str, str]) -> Iterator[Given]:
     yield from (item for _, _, item in sorted(given, key=lambda entry: entry[:2]))
 
 
+def from_tables(tables: Mapping[str, Any]) -> Iterator[Given]:
+    """The values of tables given in code, shaped as a file's. Raises `ConfigError`."""
+    for key, value in _walk(tables, IN_CODE):
+        yield Given(key, value, IN_CODE, value)
+
+
 def from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
     """The values of a command's flags, by dotted key or short name; None is a flag that was not given.
 
@@ -113,7 +122,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not TOML: {exc}") from None
 
 
-def _walk(data: Mapping[str, Any], path: Path) -> Iterator[tuple[Key, Any]]:
+def _walk(data: Mapping[str, Any], path: Path | str) -> Iterator[tuple[Key, Any]]:
     for section, table in data.items():
         if section not in SECTIONS and section not in TABLES:
             _unknown((section,), str(path), spelled=".".join)
@@ -133,7 +142,7 @@ def _walk(data: Mapping[str, Any], path: Path) -> Iterator[tuple[Key, Any]]:
                 yield ("models", key, name), figure
 
 
-def _table(value: object, name: str, path: Path) -> dict[str, Any]:
+def _table(value: object, name: str, path: Path | str) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     raise ConfigError(f"{path}: {name}: should be a table: [{name}]")
