@@ -19,7 +19,12 @@ PLANTED = {f"FACT-{number:02d}" for number in range(0, TURNS, 5)}
 APIS = pytest.mark.parametrize("api", list(AGENTS))
 WAYS = pytest.mark.parametrize(
     ("stream", "asynchronous"),
-    [(True, False), (False, False), (True, True), (False, True)],
+    [
+        (True, False),
+        pytest.param(False, False, marks=pytest.mark.slow),
+        pytest.param(True, True, marks=pytest.mark.slow),
+        (False, True),
+    ],
     ids=["streamed", "whole", "streamed-async", "whole-async"],
 )
 

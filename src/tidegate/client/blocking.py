@@ -129,7 +129,7 @@ class Body:
         except UpstreamError as error:
             self.passing.close()
             self.over = True
-            raise self.asking.told(error) from error
+            self.asking.tell(error)
         self._end(complete=True)
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class Blocking:
         try:
             delivery = next_delivery(passing, None)
         except UpstreamError as error:
-            raise asking.told(error) from error
+            asking.tell(error)
         assert delivery is not None, "an exchange delivers an answer"
         incoming = delivery.answer.incoming
         assert isinstance(incoming, Incoming)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tidegate.client.crossing import Crossing
 from tidegate.compactors.strategy import Call, Reply
@@ -60,13 +60,12 @@ class Asking:
         late = isinstance(error, self.library.TimeoutException)
         return UpstreamError(f"{type(error).__name__}: {error}", status=504 if late else 502)
 
-    def told(self, error: UpstreamError) -> Exception:
-        """What the SDK is told: the library's own error where there was one."""
+    def tell(self, error: UpstreamError) -> NoReturn:
+        """Raises what the SDK is told: the library's own error as it was, where there was one."""
         cause = error.__cause__
         if isinstance(cause, self.library.TransportError) and isinstance(cause, Exception):
-            return cause
-        own: Exception = self.library.RemoteProtocolError(str(error), request=self.original)
-        return own
+            raise cause from cause.__cause__
+        raise self.library.RemoteProtocolError(str(error), request=self.original) from error
 
     def _request(self, url: str, headers: Headers, body: bytes, extensions: dict[str, object]) -> httpx2.Request:
         request: httpx2.Request = self.library.Request(

@@ -32,9 +32,10 @@ def http_client(
 ) -> httpx2.Client:
     """A blocking HTTP client for `OpenAI(http_client=...)` and `Anthropic(http_client=...)`.
 
-    `settings` are tables shaped like the configuration file (`{"compaction": {"threshold_percent": 70}}`); they lie over
-    the file (`config`, or the one that the gateway would read) and the environment. All other `options` are httpx2.Client's: `proxy`, `verify`,
-    `timeout`, `limits`, `transport` ... Raises `ConfigError` for settings that are not allowed.
+    `settings` are tables shaped like the configuration file (`{"compaction": {"threshold_percent": 70}}`); they lie
+    over the file (`config`, or the one that the gateway would read) and the environment. All other `options` are
+    httpx2.Client's: `proxy`, `verify`, `timeout`, `limits`, `transport` ... Raises `ConfigError` for settings that are
+    not allowed.
     """
     library = _library("httpx2")
     options = {"follow_redirects": True, **_default_timeout(), **options}

@@ -52,4 +52,14 @@ def provider_at(catalogue: Catalogue, place: Place) -> Provider:
     if own:
         return max(own, key=lambda it: it[0])[1]
     found = catalogue.at(place.root)
-    return found if found is not None and place.dialect in found.dialects else catalogue.get(GENERIC)
+    if found is None or place.dialect not in found.dialects or _at_another_port(found, place.root):
+        return catalogue.get(GENERIC)
+    return found
+
+
+def _at_another_port(provider: Provider, root: str) -> bool:
+    """Whether a provider is at that host, but behind another port: on one machine that is another server."""
+    here = urlsplit(root)
+    urls = [urlsplit(url) for url in (provider.base_url, *provider.base_urls.values()) if url]
+    there = [url for url in urls if url.hostname == here.hostname]
+    return bool(there) and all(url.port != here.port for url in there)

@@ -158,7 +158,7 @@ class Body:
                 yield piece
         except UpstreamError as error:
             await self._leave()
-            raise self.asking.told(error) from error
+            self.asking.tell(error)
         if not self.handed.read.done():
             self.handed.read.set_result(True)
         await self._ended(None)
@@ -243,7 +243,7 @@ async def _handed(task: asyncio.Task[None], handed: Handed, asking: Asking) -> H
         return handed.answer
     error = task.exception()
     if isinstance(error, UpstreamError):
-        raise asking.told(error) from error
+        asking.tell(error)
     raise error or RuntimeError("an exchange delivers an answer")
 
 
