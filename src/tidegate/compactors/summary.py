@@ -7,7 +7,7 @@ Called by the engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Final
@@ -24,7 +24,7 @@ from tidegate.context.estimate import text_tokens
 from tidegate.wire import ANSWERS, REQUESTS
 from tidegate.wire.conversation import JsonValue
 
-__all__ = ["Options", "default_options", "is_marked", "mark", "planned_calls", "work"]
+__all__ = ["Options", "default_options", "focused", "is_marked", "mark", "planned_calls", "work"]
 
 LEAST_OUTPUT: Final = 64
 """Real tokens: with less room than this a summary says nothing."""
@@ -74,6 +74,17 @@ class Options:
     """Whether the first call continues the session's own request: where that is cheaper, always, or never."""
     caching: Caching | None = None
     """How the provider caches, None where that is not known: then no call rides of itself."""
+    focus: str = field(default="", repr=False)
+    """What whoever asked for the summary wants it to look at; part of the instructions already."""
+
+
+def focused(options: Options, focus: str) -> Options:
+    """The same, with more to look at in each summary."""
+    focus = focus.strip()
+    if not focus:
+        return options
+    more = f"\n\nAdditional focus: {focus}"
+    return replace(options, prompt=options.prompt + more, update_prompt=options.update_prompt + more, focus=focus)
 
 
 @cache

@@ -38,7 +38,7 @@ from tidegate.overflow.verdict import Refusal, Sent
 from tidegate.wire.billing import billed
 from tidegate.wire.conversation import DialectName
 
-Why: TypeAlias = Literal["threshold", "overflow"]
+Why: TypeAlias = Literal["threshold", "overflow", "requested"]
 
 TROUBLE = frozenset({"compact_unreachable", "compact_cut_off", "compact_unavailable"})
 """Failures of a provider's own compaction that say nothing of what it was asked, as its errors of 500 and more do."""
@@ -47,7 +47,7 @@ MIN_GAIN = 0.1
 """A compaction ahead of the window that would free less than this share of the history is not worth a call."""
 
 MIN_GAIN_REFUSED = 128
-"""Tokens that are worth a call where the request was refused for its size."""
+"""Tokens that are worth a call where the request was refused for its size, or somebody asked for it."""
 
 REFUSED_SHARE = 0.7
 """Of a refused request's size: the window that is assumed where it stays unknown."""
@@ -122,7 +122,7 @@ def _plan(
         covered=view.covered,
         room=max(0, aim - history.overhead - room),
         tail_max=min(half_window, policy.keep_recent_tokens or half_window),
-        min_gain=MIN_GAIN_REFUSED if why == "overflow" else int(MIN_GAIN * (size.local - history.overhead)),
+        min_gain=MIN_GAIN_REFUSED if why != "threshold" else int(MIN_GAIN * (size.local - history.overhead)),
         retain_system_max=max(0, aim // 4),
         barred=barred,
     )
@@ -215,6 +215,7 @@ def compaction_of(
         target.endpoint.encode(),
         target.model.encode(),
         target.summary_model.encode(),
+        kit.options(target, request.conversation.dialect).focus.encode(),
         *(number.to_bytes(8, "big") for number in (chosen.room, chosen.window or 0, *retained)),
     )
 

@@ -25,6 +25,7 @@ from tidegate.engine.effects import (
     Find,
     Finish,
     Head,
+    Made,
     NothingHelped,
     Notify,
     Outcome,
@@ -78,6 +79,39 @@ def counted(request: Request, kit: Kit) -> Life:
     """A request to count tokens: what would be forwarded is counted, and nothing is compacted for it."""
     story, reason = _begin(request, kit)
     yield from story.count() if story else relayed(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What was made of a history that was to be compacted at once. Tokens are calibrated estimates."""
+
+    view: View
+    """What is to be sent in its place."""
+    made: Made
+    before: int
+    after: int
+
+
+def requested(request: Request, kit: Kit, *, aim: int | None = None) -> Generator[Effect, object, Compacted]:
+    """Compacts a history because somebody asked for it, whatever its size; later requests replay it like any other.
+
+    `aim` are tokens to bring it down to; left out, the configured target. Never more than half of what there is: a
+    target that would keep everything is not what was asked for.
+    Raises `CompactionFailed`, also where there is nothing to compact.
+    """
+    story, reason = _begin(request, kit)
+    if story is None:
+        raise CompactionFailed(reason)
+    view = yield from story.replay()
+    before = story.sizing.measured(view).tokens
+    wanted = story.sizing.limits().target if aim is None else aim
+    half = before // 2
+    smaller, made = yield from compact(
+        story.sizing, view, min(wanted, half) if wanted else half, "requested", base=story.base_of(view)
+    )
+    assert smaller.checkpoint is not None
+    yield from keep(request, smaller.checkpoint)
+    return Compacted(smaller, made, before, story.sizing.measured(smaller).tokens)
 
 
 def relayed(reason: str) -> Life:
@@ -164,7 +198,7 @@ class _Story:
 
     def run(self) -> Life:
         """Replay, measure, decide; then send and all that follows."""
-        view = yield from self._replay()
+        view = yield from self.replay()
         figures = self.sizing.figures(view)
         self.window = figures["window"]
         yield Notify("measured", dict(figures))
@@ -189,11 +223,11 @@ class _Story:
 
     def count(self) -> Life:
         """Replay and send, without a thought of size."""
-        view = yield from self._replay()
+        view = yield from self.replay()
         head = yield from self._try(view)
         yield Deliver(head.number, Outcome(self.action, checkpoint=_name(view)))
 
-    def _replay(self) -> Generator[Effect, object, View]:
+    def replay(self) -> Generator[Effect, object, View]:
         """The view that the longest applicable checkpoint gives, or the history as it is."""
         chain, found = self.history.chain, Found()
         problem = ""
@@ -224,6 +258,10 @@ class _Story:
             if view is not None and view.tokens < self.whole.tokens:
                 return view
         return self.whole
+
+    def base_of(self, view: View) -> View | None:
+        """The view that a summary carries on where a sealed artifact stands in this one."""
+        return self._replayed(text_only=True) if _is_sealed(view) else None
 
     # -- compaction ----------------------------------------------------------------------------------------------
 
@@ -294,7 +332,7 @@ class _Story:
         self.compactions += 1
         kit, conversation, now = self.kit, self._conversation, self.request.now
         only = tuple(name for name in strategies_of(self.sizing) if name == SUMMARY) if self.disowned else self.first
-        base = self._replayed(text_only=True) if _is_sealed(view) else None
+        base = self.base_of(view)
         try:
             smaller, made = yield from compact(self.sizing, view, aim, why, prepared, base=base, strategies=only)
         except CompactionFailed as error:
