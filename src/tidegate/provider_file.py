@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from tidegate.compactors.ride import Caching
+from tidegate.context.budget import Trigger
 from tidegate.overflow.rules import RuleSpec
 from tidegate.overflow.told import ANY, Api, ModelFacts
 from tidegate.overflow.verdict import Action, Kind
@@ -48,6 +49,23 @@ Url = Annotated[str, AfterValidator(_url)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Statuses = Annotated[tuple[Annotated[int, Field(ge=100, le=599)], ...], BeforeValidator(_listed)]
+
+
+def no_truth(value: object) -> object:
+    """Refuses `true` and `false` for a number; raises `ValueError`."""
+    if isinstance(value, bool):
+        raise ValueError("a number is wanted")  # noqa: TRY004 - else `true` would be 1, and pydantic wants this one
+    return value
+
+
+Count = Annotated[int, BeforeValidator(no_truth), Field(ge=1)]
+Percent = Annotated[float, BeforeValidator(no_truth), Field(ge=1, le=100)]
+
+PolicyName: TypeAlias = Literal["default", "rho", "rho-elixir", "rubypi", "planck"]
+"""Named policies; see `context.policies`."""
+
+EstimatorName: TypeAlias = Literal["tidegate", "rho", "rho-elixir", "rubypi", "planck"]
+"""Ways to count; see `context.estimators`."""
 
 Compaction: TypeAlias = Literal["on-demand", "threshold"]
 """A way in which a Claude model compacts: when asked to, or by itself once the input passes a threshold."""
@@ -119,6 +137,32 @@ class Quirks(Data):
     """Fields Tidegate's own calls must carry."""
     summary_omit: Mapping[DialectName, tuple[str, ...]] = {}
     """Fields Tidegate's own calls must not carry."""
+
+
+class Rules(BaseModel):
+    """When histories are compacted, and what is kept of them: of a provider's or a model's own, over those for all.
+    What is not given is not changed; a policy that is named comes with settings of its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    policy: PolicyName | None = Field(default=None, description="The named policy that all else is laid over.")
+    enabled: bool | None = Field(default=None, description="Compact before the window is full.")
+    trigger: Trigger | None = Field(default=None, description="What begins a compaction before the window is full.")
+    threshold_percent: Percent | None = Field(default=None, description="For the trigger `percent`.")
+    reserve_tokens: Annotated[int, BeforeValidator(no_truth), Field(ge=0)] | None = Field(
+        default=None, description="For the trigger `reserve`."
+    )
+    max_tokens: Count | None = Field(default=None, description="For the trigger `tokens`.")
+    target_percent: Percent | None = Field(default=None, description="Part of the window that a compaction aims for.")
+    on_overflow: bool | None = Field(default=None, description="Compact and send again after a refusal for length.")
+    keep_recent_tokens: Count | None = Field(default=None, description="Newest tokens left as they are, at most.")
+    keep_recent_percent: Percent | None = Field(default=None, description="The same, as a part of the window.")
+    preserve_last_n: Count | None = Field(default=None, description="Newest messages left as they are, at most.")
+    estimator: EstimatorName | None = Field(default=None, description="How text is counted.")
+
+    def given(self) -> dict[str, object]:
+        """What is set."""
+        return {name: value for name in Rules.model_fields if (value := getattr(self, name)) is not None}
 
 
 class Betas(Data):
@@ -249,6 +293,8 @@ class Provider(Data):
     windows_api: Annotated[tuple[Literal["models", "anthropic", "props", "show"], ...], BeforeValidator(_listed)] = ()
     """The provider's own API that tells its models' windows: a list of models, llama.cpp's `/props`, Ollama's. Of
     several the first that tells; those of local servers are asked on private networks only then."""
+    compaction: Rules = Rules()
+    """When and how far histories are compacted here, where it differs from what is set for all."""
     quirks: Quirks = Quirks()
     prompt_cache: tuple[PromptCache, ...] = ()
     models: tuple[Model, ...] = ()

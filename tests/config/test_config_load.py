@@ -266,7 +266,8 @@ def test_only_texts_of_the_file_are_expanded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threshold", "target", "used"), [(85, 50, 50), (80, 80, 48), (60, 90, 36), (40, None, 24), (51, None, 50)]
+    ("threshold", "target", "used"),
+    [(85, 50, 50), (80, 80, 79), (85, 99, 84), (60, 90, 59), (40, None, 39), (51, None, 50), (1, 1, 1)],
 )
 def test_a_target_that_is_not_below_the_threshold_is_lowered_with_a_warning(
     threshold: float, target: float | None, used: float
@@ -275,12 +276,12 @@ def test_a_target_that_is_not_below_the_threshold_is_lowered_with_a_warning(
     settings = load(None, flags, {})
     assert settings.compaction.threshold_percent == threshold
     assert settings.compaction.target_percent == used
-    if used == (target or 50):
+    if used == (target or 50) and threshold > 1:
         assert settings.warnings == ()
     else:
         (warning,) = settings.warnings
-        assert f"compaction.target_percent {target or 50} is not below" in warning
-        assert f"{used} is used" in warning
+        assert f"compaction.target_percent {target or 50} is not below threshold_percent {threshold}" in warning
+        assert f"{used} is used, one below it" in warning
 
 
 @pytest.mark.parametrize("names", ["'elide'", "'elide', 'context-edit'"])

@@ -7,6 +7,7 @@ import pytest
 from tidegate.config import load, reference
 from tidegate.config.layers import variable
 from tidegate.config.settings import KEYS, SECTIONS, ModelSettings
+from tidegate.provider_file import Rules
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -30,7 +31,8 @@ def test_every_key_is_on_it_with_its_meaning(key: tuple[str, str]) -> None:
 def test_every_section_says_what_it_is_for() -> None:
     for name, shape in SECTIONS.items():
         assert f"## [{name}]\n\n{shape.__doc__}" in reference()
-    assert set(ModelSettings.model_fields) == {"window", "input_limit", "max_output", "strategies"}
+    own = {"window", "input_limit", "max_output", "strategies"}
+    assert set(ModelSettings.model_fields) == {*own, *Rules.model_fields}
 
 
 def test_the_example_of_the_page_works(tmp_path: Path) -> None:

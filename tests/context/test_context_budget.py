@@ -15,7 +15,7 @@ from tidegate.context.budget import Budget, Policy, budget, harder, summary_room
     ("policy", "request_", "expected"),
     [
         (Policy(), {"window": 200_000}, Budget(200_000, 200_000, 170_000, 100_000)),
-        (Policy(), {"window": 1001}, Budget(1001, 1001, 851, 500)),
+        (Policy(), {"window": 1001}, Budget(1001, 1001, 851, 501)),
         (Policy(85, 99), {"window": 1000}, Budget(1000, 1000, 850, 849)),
         (Policy(7, 5), {"window": 100}, Budget(100, 100, 7, 5)),
         (Policy(100, 100), {"window": 100}, Budget(100, 100, 100, 99)),

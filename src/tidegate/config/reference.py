@@ -49,6 +49,10 @@ lowers it. Where nothing is set, [several sources](classifier.md#windows) are tr
 what was learned. `tidegate route PROVIDER/MODEL --dialect API` shows which ways of compacting come of all this, and why
 not the others.
 
+From `policy` to `estimator` the keys are those of `[compaction]`, for this model alone: what is set here counts for
+more than what is set for its provider or for all. A `policy` begins anew: of what is set more generally only `enabled`,
+`on_overflow` and `prepare` still count then. [Policies](policies.md) says what each is.
+
 `context-edit` and `elide` are named but not built yet, and passed over wherever they stand. Of
 Anthropic's two betas, `anthropic` uses the one for a compaction on demand, and that for a compaction at a threshold
 where a platform or a model has it alone. Where a list of `strategies` holds nothing that is
@@ -72,6 +76,9 @@ that send none.
 
 `strategies.responses = ["openai", "summary"]` says which ways of compacting a provider has, best first, for each API;
 what is not named is not tried, and a model's own list under `[models]` counts for more.
+
+`[providers.NAME.compaction]` takes the keys that `[models."NAME"]` has from `policy` to `estimator`, for all models of
+the provider.
 
 Whole provider files of your own, one `NAME.toml` each, lie in `providers/` in the user's configuration folder:
 `~/.config/tidegate/providers/` on Linux, `~/Library/Application Support/tidegate/providers/` on macOS. They say what

@@ -26,7 +26,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from tidegate.config.base_url import problem
+from tidegate.context.budget import RESERVE_TOKENS, Trigger
+from tidegate.context.policies import Chosen, chosen
 from tidegate.engine.router import NAMES, SUMMARY, UNBUILT
+from tidegate.provider_file import Count, EstimatorName, Percent, PolicyName, Rules
+from tidegate.provider_file import no_truth as _no_truth
 
 _MIB: Final = 1024 * 1024
 _UNITS: Final = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9} | {
@@ -45,12 +49,6 @@ class Allowed(str):
     """Words for what a value may be, where its type does not say it."""
 
     __slots__ = ()
-
-
-def _no_truth(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("a number is wanted")  # noqa: TRY004 - else `true` would be 1, and pydantic wants this one
-    return value
 
 
 def _bytes(value: object) -> object:
@@ -83,9 +81,7 @@ def _filled(value: object) -> object:
 
 
 Text = Annotated[str, BeforeValidator(_filled)]
-Count = Annotated[int, BeforeValidator(_no_truth), Field(ge=1)]
 Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
-Percent = Annotated[float, BeforeValidator(_no_truth), Field(ge=1, le=100)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1), Allowed('bytes, or a text as "64 MiB"')]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Allowed("a list of texts (in a variable: a,b)")]
 
@@ -183,9 +179,30 @@ class RoutingSettings(Section):
 class CompactionSettings(Section):
     """When a history is compacted, and how hard Tidegate tries."""
 
+    policy: PolicyName = Field(
+        default="default",
+        description="A named policy: what the keys down to `estimator` say where they are not set. The defaults here "
+        "are those of `default`; [Policies](policies.md) has the others.",
+    )
     enabled: bool = Field(default=True, description="Compact before the window is full.")
-    threshold_percent: Percent = Field(default=85, description="Part of the window from which a compaction is due.")
-    target_percent: Percent = Field(default=50, description="Part of the window that a compaction aims for.")
+    trigger: Trigger = Field(
+        default="percent",
+        description="What begins a compaction before the window is full: a share of the window is reached, a reserve "
+        "is no longer free, a number of tokens is passed, or nothing does.",
+    )
+    threshold_percent: Percent = Field(
+        default=85, description="For `percent`: part of the window from which a compaction is due."
+    )
+    reserve_tokens: Annotated[int, BeforeValidator(_no_truth), Field(ge=0)] | None = Field(
+        default=None,
+        description=f"For `reserve`: tokens kept free, and 15 % of the window at least; default: {RESERVE_TOKENS}, and "
+        "15 % of a window that is too small for it.",
+    )
+    max_tokens: Count = Field(default=8_000, description="For `tokens`: a compaction is due above it.")
+    target_percent: Percent = Field(
+        default=50,
+        description="Part of the window that a compaction aims for; lowered to one below `threshold_percent`.",
+    )
     on_overflow: bool = Field(
         default=True, description="Compact and send again when a provider says that it is too long."
     )
@@ -194,7 +211,16 @@ class CompactionSettings(Section):
         description="Compact and send again when one request is above a whole rate allowance and waiting can't help.",
     )
     keep_recent_tokens: Count | None = Field(
-        default=None, description="Newest tokens left as they are; default: by the target."
+        default=None, description="Newest tokens left as they are, at most; default: by the target."
+    )
+    keep_recent_percent: Percent | None = Field(default=None, description="The same, as a part of the window.")
+    preserve_last_n: Count | None = Field(
+        default=None,
+        description="Newest messages left as they are, at most; fewer where a call would lose its result, or half the "
+        "window would not hold them.",
+    )
+    estimator: EstimatorName = Field(
+        default="tidegate", description="How text is counted, as one of the named policies does it."
     )
     prepare: Literal["auto", "off"] = Field(
         default="auto",
@@ -230,15 +256,23 @@ class CompactionSettings(Section):
     _warnings: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
-    def _target_below_threshold(self) -> Self:
-        if self.target_percent >= self.threshold_percent:
-            target = round(self.threshold_percent * 0.6, 2)
-            self._warnings = (
-                f"compaction.target_percent {self.target_percent:g} is not below compaction.threshold_percent "
-                f"{self.threshold_percent:g}; {target:g} is used",
-            )
-            self.__dict__["target_percent"] = target  # frozen for everybody else
+    def _as_used(self) -> Self:
+        made = chosen([self.given()])
+        self._warnings = tuple(f"compaction.{text}" for text in made.told)
+        if made.policy.target_percent is not None:
+            self.__dict__["target_percent"] = made.policy.target_percent  # frozen for everybody else
         return self
+
+    def given(self) -> dict[str, object]:
+        """What is set of a policy's fields; see `context.policies.chosen`."""
+        told = self.model_fields_set
+        rules = {name: getattr(self, name) for name in Rules.model_fields if name in told}
+        given: dict[str, object] = {name: value for name, value in rules.items() if value is not None}
+        if self.prepare == "off":
+            given["prepare_percent"] = None
+        elif told & {"prepare", "prepare_percent"}:
+            given["prepare_percent"] = self.prepare_percent
+        return given
 
 
 class SummarySettings(Section):
@@ -294,8 +328,8 @@ class StoreSettings(Section):
     )
 
 
-class ModelSettings(Section):
-    """What is known of a model, in tokens, and how it is compacted; wins over the provider files."""
+class ModelSizes(Section):
+    """What is known of a model, in tokens, and the ways of compacting it."""
 
     window: Count | None = Field(default=None, description="Context window.")
     input_limit: Count | None = Field(default=None, description="Input accepted, where it is less than the window.")
@@ -305,6 +339,10 @@ class ModelSettings(Section):
         description="Ways of compacting, best first, whether or not the provider's file lists them. "
         "`context-edit` and `elide` are not built yet and passed over.",
     )
+
+
+class ModelSettings(Rules, ModelSizes):
+    """What is known of a model, and when and how it is compacted; wins over the provider files."""
 
 
 class Settings(Section):
@@ -324,6 +362,7 @@ class Settings(Section):
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _file: Path | None = PrivateAttr(None)
     _unbuilt: tuple[str, ...] = PrivateAttr(())
+    _rules: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="after")
     def _something_built(self) -> Self:
@@ -358,7 +397,30 @@ class Settings(Section):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was set, allowed, and yet can't be meant; to be shown at the start."""
-        return (*self.compaction._warnings, *self._unbuilt)
+        return (*self.compaction._warnings, *self._rules, *self._unbuilt)
+
+    def chosen(self, provider: Mapping[str, object], model: Mapping[str, object]) -> Chosen:
+        """The policy for a model of a provider, each with what is set for it alone."""
+        return chosen([self.compaction.given(), provider, model])
+
+    @model_validator(mode="after")
+    def _rules_as_used(self) -> Self:
+        """Tells what can't be meant of a model's or a provider's own rules, once each."""
+        told = []
+        known = {text.partition(".")[2] for text in self.compaction._warnings}
+        for name, model in self.models.items():
+            found = self.chosen({}, model.given()).told if model.given() else ()
+            told += [f"models.{name}.{text}" for text in found if text not in known]
+        for name, table in self.providers.items():
+            rules = table.get("compaction")
+            if isinstance(rules, Mapping) and rules:
+                try:
+                    found = self.chosen(Rules.model_validate(rules).given(), {}).told
+                except ValueError:
+                    continue  # `tidegate.providers` says what is wrong with it
+                told += [f"providers.{name}.compaction.{text}" for text in found if text not in known]
+        self._rules = tuple(told)
+        return self
 
     def provider_origin(self, name: str, key: str = "") -> str:
         """Where a provider's field was given, or any of its fields; empty where none was."""

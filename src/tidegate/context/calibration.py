@@ -22,6 +22,7 @@ def measure(
     baselines: Sequence[Baseline],
     *,
     window: int | None = None,
+    ratio_max: float = RATIO_MAX,
 ) -> Measured:
     """The size of a view: `overhead`, the artifact with what is retained beside it (`artifact_tokens`), and
     the chain items from `covered` on; `sums[k]` is the estimate of the first k of them, from 0 to n.
@@ -40,7 +41,7 @@ def measure(
         if not _possible(report.input_tokens, then, window):
             continue
         baseline = report.input_tokens + sums[length] - sums[report.length]
-        ratio = min(RATIO_MAX, max(1.0, report.input_tokens / then)) if then > 0 else 1.0
+        ratio = min(ratio_max, max(1.0, report.input_tokens / then)) if then > 0 else 1.0
         return Measured(max(estimate, baseline), estimate, baseline, ratio)
     return Measured(estimate, estimate, None, 1.0)
 

@@ -196,10 +196,11 @@ def choose(
     min_gain: int,
     retain_system_max: int,
     barred: Collection[int] = (),
+    keep_last: int | None = None,
 ) -> Cut | None:
-    """The earliest legal cut after `covered` that leaves at most `room` and `tail_max` estimated tokens;
-    where none does, the latest that leaves the newest group whole. None where there is no legal cut, or less
-    than `min_gain` tokens go.
+    """The earliest legal cut after `covered` that leaves at most `room` and `tail_max` estimated tokens, and no more
+    than the last `keep_last` items; where none does, the latest that leaves the newest group whole. None where there
+    is no legal cut, or less than `min_gain` tokens go.
 
     Retained are the newest human item where it lies before the cut, with what it needs to stay legal (the
     calls that it answers, the items that it names), and system items from inside the history, newest first while
@@ -213,6 +214,8 @@ def choose(
     candidates = [i for i in range(covered + 1, n) if safe[i] and i not in barred]
     if not candidates:
         return None
+    if keep_last is not None:
+        candidates = [i for i in candidates if i >= n - keep_last] or candidates[-1:]
     before = [0, *accumulate(tokens)]
     words = newest_words(facts)
     systems = [i for i in range(n - 1, -1, -1) if facts[i].role == "system" and i not in words]

@@ -17,6 +17,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     tokens: int
     """Estimated size."""
     fingerprint: bytes
+    units: int = 0
+    """The same before it is rounded, where the estimator counts in parts of a token."""
 
 
 class Top(msgspec.Struct, frozen=True, gc=False):
@@ -28,3 +30,5 @@ class Top(msgspec.Struct, frozen=True, gc=False):
     """Estimated size of all of it."""
     marks: int = 0
     """Cache marks on all of it."""
+    units: int = 0
+    """What the last token of it holds, where the estimator counts in parts of a token: `tokens` is then without it."""

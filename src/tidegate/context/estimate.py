@@ -175,28 +175,37 @@ def request_overhead(conversation: Conversation) -> int:
 
 
 def _system_tokens(raw: bytes) -> int:
+    return sum(text_tokens(text) for text in system_texts(raw))
+
+
+def system_texts(raw: bytes) -> list[str]:
+    """The texts of a top-level system prompt, raw JSON, a list's blocks one each; what is no text as its JSON."""
     if not raw:
-        return 0
+        return []
     try:
         value = loads(raw)
     except (ValueError, RecursionError):
-        return _json_tokens(raw)
+        return [_plain(raw)]
     if isinstance(value, str):
-        return text_tokens(value)
+        return [value]
     if isinstance(value, list):
-        total = 0
+        texts = []
         for block in value:
             text = block.get("text") if isinstance(block, dict) else block
-            total += text_tokens(text if isinstance(text, str) else canonical_dumps(block).decode("utf-8", "replace"))
-        return total
-    return 0 if value is None else _json_tokens(raw)
+            texts.append(text if isinstance(text, str) else canonical_dumps(block).decode("utf-8", "replace"))
+        return texts
+    return [] if value is None else [_plain(raw)]
 
 
 def _json_tokens(raw: bytes) -> int:
+    return text_tokens(_plain(raw))
+
+
+def _plain(raw: bytes) -> str:
+    """JSON as text, in which escapes don't count six bytes for one character."""
     if b"\\u" in raw:
-        # Escapes would count six bytes for one character.
         try:
             raw = canonical_dumps(loads(raw))
         except (ValueError, RecursionError):
             pass
-    return text_tokens(raw.decode("utf-8", "replace"))
+    return raw.decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidegate.context.entries import Entry, Top
-from tidegate.context.estimate import item_tokens, request_overhead
+from tidegate.context.estimators import OWN, Estimator
 from tidegate.context.fingerprint import Hasher
 from tidegate.wire import REQUESTS, cache_marks
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
@@ -34,21 +34,21 @@ class Ledger:
         self._hasher = hasher
         self._hash = hasher.raw
         self._capacity = capacity_entries
-        self._known: OrderedDict[tuple[DialectName, bytes], Entry] = OrderedDict()
+        self._known: OrderedDict[tuple[str, bytes], Entry] = OrderedDict()
         self._tops: OrderedDict[bytes, Top] = OrderedDict()
 
     def __len__(self) -> int:
         """How many entries are remembered."""
         return len(self._known)
 
-    def entry(self, dialect: DialectName, raw: bytes) -> Entry:
-        """What an item says, by its raw JSON; read only if it is not known. Raises `UnreadableBody` where
-        `raw` is no JSON object."""
+    def entry(self, dialect: DialectName, raw: bytes, estimator: Estimator = OWN) -> Entry:
+        """What an item says, by its raw JSON, and its size by an estimator; read only if it is not known. Raises
+        `UnreadableBody` where `raw` is no JSON object."""
         known = self._known
-        key = (dialect, self._hash(raw))
+        key = (dialect if estimator is OWN else f"{dialect} {estimator.name}", self._hash(raw))
         entry = known.get(key)
         if entry is None:
-            entry = known[key] = self._read(dialect, raw)
+            entry = known[key] = self._read(dialect, raw, estimator)
             while len(known) > self._capacity:
                 known.popitem(last=False)
             return entry
@@ -62,24 +62,22 @@ class Ledger:
         """One entry for every item of the conversation, leading system items included."""
         return self.entries_of(conversation, range(len(conversation.items)))
 
-    def entries_of(self, conversation: Conversation, positions: Iterable[int]) -> tuple[Entry, ...]:
+    def entries_of(
+        self, conversation: Conversation, positions: Iterable[int], estimator: Estimator = OWN
+    ) -> tuple[Entry, ...]:
         """One entry for each of these items of the conversation."""
         dialect, raw = conversation.dialect, conversation.item_raw
-        return tuple([self.entry(dialect, raw(n)) for n in positions])
+        return tuple([self.entry(dialect, raw(n), estimator) for n in positions])
 
-    def top(self, conversation: Conversation) -> Top:
+    def top(self, conversation: Conversation, estimator: Estimator = OWN) -> Top:
         """What the conversation says beside its chained items; read only if it is not known. Raises `UnreadableBody`
         where a part of it is not JSON."""
         lead = [conversation.item_raw(n) for n in range(conversation.lead)]
         parts = (conversation.dialect.encode(), conversation.system, conversation.tools, conversation.schema, *lead)
-        key = self._hasher.mix(*parts)
+        key = self._hasher.mix(*parts) if estimator is OWN else self._hasher.mix(estimator.name.encode(), *parts)
         top = self._tops.get(key)
         if top is None:
-            leading = self.entries_of(conversation, range(conversation.lead))
-            tokens = request_overhead(conversation) + sum(entry.tokens for entry in leading)
-            marks = cache_marks.count(conversation.system) + cache_marks.count(conversation.tools)
-            marks += sum(entry.facts.marks for entry in leading)
-            top = self._tops[key] = Top(self._hasher.head(conversation), tokens, marks)
+            top = self._tops[key] = self._read_top(conversation, estimator)
             while len(self._tops) > TOPS:
                 self._tops.popitem(last=False)
             return top
@@ -89,7 +87,19 @@ class Ledger:
             pass
         return top
 
-    def _read(self, dialect: DialectName, raw: bytes) -> Entry:
+    def _read_top(self, conversation: Conversation, estimator: Estimator) -> Top:
+        dialect, requests = conversation.dialect, REQUESTS[conversation.dialect]
+        units = estimator.beside(conversation)
+        marks = cache_marks.count(conversation.system) + cache_marks.count(conversation.tools)
+        for n in range(conversation.lead):
+            entry = self.entry(dialect, conversation.item_raw(n))
+            item = loads(conversation.item_raw(n))
+            assert isinstance(item, dict)
+            units += estimator.lead(dialect, [*requests.parts(item)])
+            marks += entry.facts.marks
+        return Top(self._hasher.head(conversation), units // estimator.per_token, marks, units % estimator.per_token)
+
+    def _read(self, dialect: DialectName, raw: bytes, estimator: Estimator) -> Entry:
         requests = REQUESTS[dialect]
         try:
             item = loads(raw)
@@ -100,5 +110,8 @@ class Ledger:
             raise
         except (ValueError, RecursionError) as error:
             raise UnreadableBody("an item is not JSON") from error
-        tokens = item_tokens(dialect, requests.parts(item))
-        return Entry(requests.facts(item), tokens, self._hasher.item(dialect, canonical))
+        units = estimator.item(dialect, [*requests.parts(item)])
+        fingerprint = self._hasher.item(dialect, canonical)
+        if estimator.per_token == 1:
+            return Entry(requests.facts(item), units, fingerprint)
+        return Entry(requests.facts(item), estimator.tokens(units), fingerprint, units)

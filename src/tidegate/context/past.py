@@ -14,6 +14,7 @@ import msgspec
 from tidegate.context.chain import Chain
 from tidegate.context.cut import Seam, seam
 from tidegate.context.entries import Entry
+from tidegate.context.estimators import OWN, Estimator
 from tidegate.context.fingerprint import Hasher
 from tidegate.wire.conversation import DialectName, Facts
 
@@ -31,13 +32,29 @@ class Past:
     """The chained items of one body. A function of their bytes alone: it may be shared by tenants and by threads, and
     is never changed but for what it remembers of questions already answered."""
 
-    __slots__ = ("_chains", "_facts", "_seams", "entries", "humans", "marks", "odd", "sums", "thoughts", "turns")
+    __slots__ = (
+        "_chains",
+        "_facts",
+        "_seams",
+        "entries",
+        "estimator",
+        "humans",
+        "marks",
+        "odd",
+        "sums",
+        "thoughts",
+        "turns",
+        "units",
+    )
 
-    def __init__(self) -> None:
-        """Of no items yet."""
+    def __init__(self, estimator: Estimator = OWN, units: int = 0) -> None:
+        """Of no items yet; `units` stand before them that make no whole token, where the estimator counts such."""
+        self.estimator = estimator
         self.entries: tuple[Entry, ...] = ()
-        self.sums = array("Q", (0,))
-        """`sums[k]`: estimated tokens of the first k items."""
+        self.sums = array("Q", (estimator.tokens(units),))
+        """`sums[k]`: estimated tokens of the first k items, and of what stands before them that makes no whole one."""
+        self.units = array("Q", (units,))
+        """The same before it is rounded; only the first of them where the estimator counts whole tokens."""
         self.humans = array("q")
         """The newest item with the user's own words up to each position, that included; -1 for none."""
         self.turns = array("q")
@@ -70,8 +87,9 @@ class Past:
 
     def extended(self, kept: int, new: Sequence[Entry]) -> Past:
         """The first `kept` items, and new ones after them."""
-        past = Past()
+        past = Past(self.estimator)
         past.entries = self.entries[:kept] + tuple(new)
+        past.units = self.units[: kept + 1]
         past.sums, past.thoughts = self.sums[: kept + 1], self.thoughts[: kept + 1]
         past.marks = self.marks[: kept + 1]
         past.humans, past.turns = self.humans[:kept], self.turns[:kept]
@@ -84,6 +102,8 @@ class Past:
 
     def _append(self, position: int, new: Sequence[Entry]) -> None:
         tokens, thoughts, marks = self.sums[position], self.thoughts[position], self.marks[position]
+        whole = self.estimator.per_token == 1
+        units = 0 if whole else self.units[position]
         human = self.humans[position - 1] if position else -1
         turn = self.turns[position - 1] if position else -1
         # The first item begins no turn: there is nothing before it that could wait for an answer.
@@ -101,7 +121,12 @@ class Past:
             follows = assistant
             if (facts.opaque or facts.reference) and self.odd is None:
                 self.odd = position
-            self.sums.append(tokens)
+            if whole:
+                self.sums.append(tokens)
+            else:
+                units += entry.units
+                self.units.append(units)
+                self.sums.append(self.estimator.tokens(units))
             self.thoughts.append(thoughts)
             self.marks.append(marks)
             self.humans.append(human)

@@ -15,6 +15,7 @@ import msgspec
 from blake3 import blake3
 
 from tidegate.context.entries import Top
+from tidegate.context.estimators import OWN, Estimator
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.context.note import Note
@@ -69,22 +70,46 @@ RECOUNT: Final = 1_024
 _SPACE: Final = b" \t\n\r"
 
 
-def history_of(conversation: Conversation, hasher: Hasher, ledger: Ledger) -> tuple[Past, Top]:
-    """What the conversation's chained items say, and what stands beside them; items that its note knows are not looked
-    at again. Raises `UnreadableBody`."""
+def history_of(
+    conversation: Conversation, hasher: Hasher, ledger: Ledger, estimator: Estimator = OWN
+) -> tuple[Past, Top]:
+    """What the conversation's chained items say, their sizes by an estimator, and what stands beside them; items that
+    its note knows are not looked at again. Raises `UnreadableBody`."""
     note = conversation.note
     if not isinstance(note, Note) or note.hasher is not hasher:
         note = Note(hasher)
     kept, past, lead, count = note.kept, note.past, conversation.lead, len(conversation.items)
+    if estimator is not (OWN if past is None else past.estimator):
+        return _counted_otherwise(conversation, ledger, estimator, note)
     if past is None or len(past) != count - lead or kept != count - lead:
-        new = ledger.entries_of(conversation, range(lead + kept, count))
+        new = ledger.entries_of(conversation, range(lead + kept, count), estimator)
         past = (past or _NOTHING).extended(kept, new)
         # In this order: another thread may look in between, and a longer past has the same first items.
         note.past = past
         note.kept = count - lead
-    top = note.top
-    if top is None:
-        top = note.top = ledger.top(conversation)
+    if estimator is OWN:
+        top = note.top
+        if top is None:
+            top = note.top = ledger.top(conversation)
+        return past, top
+    top = ledger.top(conversation, estimator)
+    if past.units[0] != top.units:
+        return _counted_otherwise(conversation, ledger, estimator, note)
+    return past, top
+
+
+def _counted_otherwise(
+    conversation: Conversation, ledger: Ledger, estimator: Estimator, note: Note
+) -> tuple[Past, Top]:
+    """`history_of` where the note knows sizes by another estimator, or behind another beginning: all anew, the ledger
+    knows what it has read. A note's top is of Tidegate's own estimator always: a past says whose it is, a top does not.
+    """
+    top = ledger.top(conversation, estimator)
+    new = ledger.entries_of(conversation, range(conversation.lead, len(conversation.items)), estimator)
+    past = Past(estimator, top.units).extended(0, new)
+    note.kept = 0
+    note.past = past
+    note.kept = len(past)
     return past, top
 
 

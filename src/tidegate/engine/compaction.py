@@ -14,7 +14,6 @@ from tidegate.compactors import summary
 from tidegate.compactors.ride import LOOKBACK
 from tidegate.compactors.strategy import Call, CompactionFailed, Minted, Reply, Ride, Span, Summary
 from tidegate.compactors.summary import Options
-from tidegate.context.budget import summary_room
 from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, OutOfTime, Work
@@ -54,9 +53,6 @@ REFUSED_SHARE = 0.7
 
 HOUR = 3600.0
 """Seconds that a mark of an hour keeps what it marks."""
-
-MIN_ROOM = 64
-"""Tokens a summary gets at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +107,22 @@ def _barred_for_claude(sizing: Sizing, view: View) -> frozenset[int]:
 def _plan(
     sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, ...], barred: frozenset[int]
 ) -> Plan | None:
-    history, policy = sizing.history, sizing.kit.policy
+    history, policy = sizing.history, sizing.policy
     size, limits = sizing.measured(view), sizing.limits()
-    aim = int(aim / size.ratio)
-    room = max(MIN_ROOM, min(summary_room(limits.window or size.tokens), aim // 3))
-    half_window = int(limits.window / size.ratio) // 2 if limits.window else aim
+    aim = size.shrunk(aim)
+    room = policy.room(limits.window or size.tokens, aim)
+    half_window = size.shrunk(limits.window) // 2 if limits.window else aim
+    recent = policy.recent(limits.window)
     cut = choose(
         history.facts,
         [entry.tokens for entry in history.entries],
         covered=view.covered,
         room=max(0, aim - history.overhead - room),
-        tail_max=min(half_window, policy.keep_recent_tokens or half_window),
+        tail_max=half_window if recent is None else min(half_window, max(1, size.shrunk(recent))),
         min_gain=MIN_GAIN_REFUSED if why != "threshold" else int(MIN_GAIN * (size.local - history.overhead)),
         retain_system_max=max(0, aim // 4),
         barred=barred,
+        keep_last=policy.preserve_last_n,
     )
     if cut is None:
         return None

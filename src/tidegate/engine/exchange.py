@@ -12,6 +12,7 @@ from typing import TypeAlias
 from tidegate.compactors.openai_inband import asking
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.budget import harder
+from tidegate.context.estimators import ESTIMATORS
 from tidegate.engine import beyond, inband
 from tidegate.engine.ahead import near, prepare, ready
 from tidegate.engine.artifacts import TRANSIENT, stale_part, without
@@ -131,7 +132,8 @@ def _begin(request: Request, kit: Kit) -> tuple[_Story | None, str]:
     if len(conversation.items) <= conversation.lead:
         return None, "empty"
     try:
-        history = read_history(conversation, request.tenant, kit.hasher, kit.ledger)
+        estimator = ESTIMATORS[kit.policy_for(request.target).estimator]
+        history = read_history(conversation, request.tenant, kit.hasher, kit.ledger, estimator)
     except ValueError:  # no object, or nothing that JSON allows
         return None, "unreadable_item"
     if history.opaque:
@@ -285,7 +287,7 @@ class _Story:
     def _recover(self, view: View, verdict: Verdict) -> Generator[Effect, object, View | None]:
         """A smaller view to send after an overflow, None where there is none."""
         self.asks = self.first = None
-        if not self.kit.policy.on_overflow:
+        if not self.sizing.policy.on_overflow:
             self.reason = "overflow_off"
             return None
         self.sizing = self.sizing.refused(view, verdict.input_tokens)
@@ -474,7 +476,7 @@ class _Story:
     def _ask_for_less(self, view: View, verdict: Verdict) -> bool:
         """Whether the same view is worth sending with a lower output limit: the prompt fits, the output asked for does
         not, and what is left of it is of use. Once a request."""
-        if not of_the_window(verdict) or self.output is not None or not self.kit.policy.on_overflow:
+        if not of_the_window(verdict) or self.output is not None or not self.sizing.policy.on_overflow:
             return False
         tokens = accepted(self.sizing, view, verdict)
         dialect = self.request.conversation.dialect

@@ -34,14 +34,15 @@ def threshold_of(request: Request, kit: Kit) -> int | None:
     """Tokens from which the provider is asked to compact; None where this request can't ask for it: the route does not
     have the way, the client sets the field itself, compaction is switched off, or the window is not known."""
     conversation = request.conversation
-    if not kit.policy.enabled or FIELD in conversation.field_spans or INBAND not in names_of(request, kit):
+    policy = kit.policy_for(request.target)
+    if not policy.automatic or FIELD in conversation.field_spans or INBAND not in names_of(request, kit):
         return None
     limits = limits_of(request, kit)
     if limits.threshold is None or limits.limit is None:
         return None
     # Where less input is taken than the window holds, the budget's own threshold may be all of that: what comes with
     # the next turn needs room here, since nothing saves a request that is over it.
-    share = int(limits.limit * kit.policy.threshold_percent / 100)
+    share = int(limits.limit * policy.threshold_percent / 100)
     threshold = max(min(limits.threshold, share), request.target.means.least_inband)
     return threshold if threshold <= limits.limit else None
 

@@ -57,8 +57,17 @@ class Target:
     """The user set the window: nothing raises it."""
     own_input_limit: bool = False
     """The user set the input limit: nothing raises it."""
+    policy: Policy | None = None
+    """What is asked for at this target; None for the kit's."""
+    tool_result_chars: int | None = None
+    """Characters of each tool result that a summarizer is shown; None for the usual number."""
     told_at: float = 0.0
     """When the server itself told the window, seconds since the epoch; 0 where a table says it."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether a summary goes into the user message after it, where one follows."""
+        return self.merge_user or (self.policy is not None and self.policy.merges_summary)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -102,6 +111,10 @@ class Kit:
     """What providers are likely to have in their prompt caches."""
     recall: Recall = field(init=False, repr=False)
     """Reads bodies by what is new in them."""
+
+    def policy_for(self, target: Target) -> Policy:
+        """What is asked for at a target."""
+        return target.policy or self.policy
 
     def __post_init__(self) -> None:
         """Under the same key as the chains."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from math import ceil
 
-from tidegate.context.budget import Budget
+from tidegate.context.budget import Budget, Counts
 from tidegate.context.budget import budget as exact_budget
-from tidegate.context.calibration import RATIO_MAX, measure
+from tidegate.context.calibration import measure
 from tidegate.context.measured import Baseline, Measured
 from tidegate.engine.checkpoint import Report
 from tidegate.engine.request import Kit, Request
@@ -30,8 +30,11 @@ def limits_of(request: Request, kit: Kit) -> Budget:
     """
     target = request.target
     window, input_limit = kit.windows.within(target.endpoint, target.model, target, now=request.now)
+    policy = kit.policy_for(target)
+    if policy.windows and not target.own_window:
+        window = policy.window_for(target.model, window)
     return budget(
-        kit.policy,
+        policy,
         window=window,
         input_limit=input_limit,
         output_limit=request.conversation.output_limit,
@@ -42,12 +45,13 @@ def limits_of(request: Request, kit: Kit) -> Budget:
 class Sizing:
     """The sizes of one request. Those of a view are found once."""
 
-    __slots__ = ("_sizes", "history", "kit", "observed", "reports", "request", "shown")
+    __slots__ = ("_sizes", "history", "kit", "observed", "policy", "reports", "request", "shown")
 
     def __init__(
         self, request: Request, kit: Kit, history: History, reports: tuple[Report, ...] = (), observed: float = 1.0
     ) -> None:
         self.request, self.kit, self.history = request, kit, history
+        self.policy = kit.policy_for(request.target)
         self.reports = reports
         """What the store knows of earlier sendings of this history."""
         self.observed = observed
@@ -80,7 +84,10 @@ class Sizing:
             covered=view.covered,
             baselines=list(self.baselines(view)) if self.reports else (),
             window=self.limits().window if self.reports else None,
+            ratio_max=self.history.past.estimator.ratio_max,
         )
+        if self.policy.counts != "larger":
+            size = _counted(self.policy.counts, size)
         if self.observed > 1:
             tokens = max(size.tokens, ceil(size.local * self.observed))
             size = Measured(tokens, size.local, size.baseline, max(size.ratio, self.observed))
@@ -92,7 +99,7 @@ class Sizing:
         local = self.measured(view).local
         if not input_tokens or not local:
             return self
-        observed = min(RATIO_MAX, max(self.observed, input_tokens / local))
+        observed = min(self.history.past.estimator.ratio_max, max(self.observed, input_tokens / local))
         return Sizing(self.request, self.kit, self.history, self.reports, observed)
 
     def sent(self, view: View) -> Sent:
@@ -106,7 +113,7 @@ class Sizing:
 
     def not_due(self, view: View) -> str:
         """Why no compaction is due before sending, empty where one is."""
-        if not self.kit.policy.enabled:
+        if not self.policy.automatic:
             return "disabled"
         threshold = (self.shown[-1] if self.shown else self.limits()).threshold
         if threshold is None:
@@ -141,3 +148,10 @@ class Sizing:
                 and report.model == target.model
             ):
                 yield Baseline(report.length, report.input_tokens)
+
+
+def _counted(counts: Counts, size: Measured) -> Measured:
+    """A size by a policy's own choice of the two counts, where it does not take the larger."""
+    if counts == "estimate":
+        return Measured(size.local, size.local, None, 1.0)
+    return size if size.baseline is None else Measured(size.baseline, size.local, size.baseline, size.ratio)

@@ -16,7 +16,7 @@ from tidegate.compactors import threshold
 from tidegate.compactors.summary import mark
 from tidegate.context.chain import Chain
 from tidegate.context.entries import Entry
-from tidegate.context.estimate import item_tokens, text_tokens
+from tidegate.context.estimators import OWN, Estimator
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.context.past import Past
@@ -126,16 +126,19 @@ class View:
         return self.checkpoint.chain if self.checkpoint else b""
 
 
-def read_history(conversation: Conversation, tenant: bytes, hasher: Hasher, ledger: Ledger) -> History:
+def read_history(
+    conversation: Conversation, tenant: bytes, hasher: Hasher, ledger: Ledger, estimator: Estimator = OWN
+) -> History:
     """Reads every item once (or finds it in the ledger) and chains them. Raises `UnreadableBody`."""
-    past, top = history_of(conversation, hasher, ledger)
+    past, top = history_of(conversation, hasher, ledger, estimator)
     chain = past.chain(hasher, tenant, conversation.dialect)
-    return History(conversation, chain, top.head, past, top.tokens, top.marks)
+    return History(conversation, chain, top.head, past, top.tokens + past.sums[0], top.marks)
 
 
 def plain(history: History) -> View:
     """The history as the client sent it."""
-    return View(history.conversation.raw, 0, None, history.overhead + history.past.sums[-1])
+    sums = history.past.sums
+    return View(history.conversation.raw, 0, None, history.overhead + sums[-1] - sums[0])
 
 
 def applied(history: History, checkpoint: Checkpoint, target: Target) -> View | None:
@@ -261,7 +264,7 @@ def _announcement(history: History, artifact: Artifact, target: Target) -> tuple
 
 def _made(history: History, artifact: Artifact, covered: int, target: Target, *, leave_out: bool) -> _Made:
     """What comes in the place of the first items, as it was made for an earlier turn where there was one."""
-    merge_user, past = target.merge_user, history.past
+    merge_user, past = target.merges, history.past
     lists = merge_user and _lists(history.conversation)
     control = _control(history, artifact, covered)
     seam = past.seam(covered)
@@ -296,7 +299,8 @@ def _control(history: History, artifact: Artifact, covered: int) -> bytes:
 
 def artifact_size(history: History, artifact: Artifact) -> int:
     """Estimated tokens of an artifact and the items retained with it."""
-    words = text_tokens(mark(artifact.text)) + ITEM_OVERHEAD if artifact.text else 0
+    estimator = history.past.estimator
+    words = estimator.words(mark(artifact.text)) if artifact.text else 0
     requests, left = REQUESTS[history.conversation.dialect], artifact.sealed_tokens
     minted = 0
     for raw in artifact.items:
@@ -305,7 +309,7 @@ def artifact_size(history: History, artifact: Artifact) -> int:
         if left and requests.facts(value).opaque:
             minted, left = minted + left + ITEM_OVERHEAD, 0
         else:
-            minted += item_tokens(requests.NAME, requests.parts(value))
+            minted += estimator.tokens(estimator.item(requests.NAME, [*requests.parts(value)]))
     return words + minted + sum(history.entries[p].tokens for p in artifact.retained)
 
 
@@ -334,7 +338,7 @@ def _artifact_items(
     if history.conversation.dialect == "messages" and systems:
         # The API of Messages wants a user message first.
         return [marked(requests.text_item("user", text), control), *systems, *after], 0
-    if target.merge_user or history.conversation.dialect == "messages":
+    if target.merges or history.conversation.dialect == "messages":
         merged = _merged(history, others[0] if others else covered, text)
         if merged is not None:
             merged = marked(merged, control)

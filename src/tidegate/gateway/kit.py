@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tidegate.compactors.summary import Options, default_options
 from tidegate.config import ConfigError, Settings
-from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.engine.checkpoint import Store, StoreError
@@ -37,14 +36,7 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         ledger=Ledger(hasher),
         windows=Windows(),
         classify=judge,
-        policy=Policy(
-            threshold_percent=compaction.threshold_percent,
-            target_percent=compaction.target_percent,
-            enabled=compaction.enabled,
-            on_overflow=compaction.on_overflow,
-            keep_recent_tokens=compaction.keep_recent_tokens,
-            prepare_percent=compaction.prepare_percent if compaction.prepare == "auto" else None,
-        ),
+        policy=settings.chosen({}, {}).policy,
         options=_options(settings, catalogue),
         max_compactions=compaction.max_per_request,
         summary_max_calls=compaction.summary_max_calls,
@@ -98,8 +90,10 @@ def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, Dial
     def options(target: Target, dialect: DialectName) -> Options:
         provider = catalogue.get(target.provider)
         fields = provider.summary_fields(dialect)
+        chars = None if "tool_result_chars" in own.model_fields_set else target.tool_result_chars
         return replace(
             base,
+            tool_result_chars=chars or base.tool_result_chars,
             limit_key=provider.quirks.output_limit_key.get(dialect, ""),
             extra={name: value for name, value in fields.items() if value is not None},
             omit=frozenset(name for name, value in fields.items() if value is None),

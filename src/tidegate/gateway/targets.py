@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.config import ModelSettings, Settings
+from tidegate.context.budget import Policy
+from tidegate.context.policies import Chosen
 from tidegate.engine.request import Target
 from tidegate.engine.router import CLAUDE, INBAND, LEAST_INBAND, Means, Wanted, Way, ordered
 from tidegate.gateway.routes import Route
@@ -80,6 +82,7 @@ class Targets:
         }
         self.summary_model = settings.summary.model or ""
         self._told: OrderedDict[tuple[str, str], tuple[ModelFacts, float]] = OrderedDict()
+        self._policies: dict[Policy, Policy] = {}
         self._target = lru_cache(maxsize=4096)(self._make_target)
 
     def choose(self, route: Route, dialect: DialectName, model: str) -> Choice:
@@ -113,14 +116,23 @@ class Targets:
     def wanted(self, provider: Provider, model: str, dialect: DialectName) -> Wanted:
         """Ways of compacting, best first: the user's own, else those of the provider's file."""
         given = "strategies" in self.settings.providers.get(provider.name, {})
+        house, house_by = self.settings.compaction.strategies, "compaction.strategies"
+        if house is None:
+            made = self.chosen(provider, model)
+            house, house_by = made.named.strategies, f"the policy {made.name}"
         return ordered(
             provider.strategies_for(dialect),
             model=self._own(provider.name, model).strategies,
-            house=self.settings.compaction.strategies,
+            house=house,
+            house_by=house_by,
             own=given,
             listed_by=f"providers.{provider.name}.strategies" if given else f"the file of provider {provider.name}",
             model_by="the model's strategies under [models]",
         )
+
+    def chosen(self, provider: Provider, model: str) -> Chosen:
+        """The policy that is followed: the model's own, over the provider's, over the one for all."""
+        return self.settings.chosen(provider.compaction.given(), self._own(provider.name, model).given())
 
     def means(self, provider: Provider, model: str, told: ModelFacts = NOTHING_TOLD) -> Means:
         """What provider and model have to compact with. What its own API `told` of a model counts for more than the
@@ -175,6 +187,11 @@ class Targets:
         path = route.path if route.path.startswith("/") or not route.path else f"/{route.path}"
         return f"{root}{path}?{query.decode('latin-1')}" if query else f"{root}{path}"
 
+    def _policy(self, policy: Policy) -> Policy:
+        """One object for equal policies, so that what is remembered of one is found quickly. There are as many as the
+        settings have tables."""
+        return self._policies.setdefault(policy, policy)
+
     def _serving(self, provider: Provider, dialect: DialectName) -> Provider:
         if dialect not in provider.dialects:
             names = ", ".join(p.name for p in self.catalogue if dialect in p.dialects)
@@ -184,7 +201,7 @@ class Targets:
     def _make_target(self, name: str, model: str, dialect: DialectName, endpoint: str) -> Target:
         provider = self.catalogue.get(name)
         endpoint = endpoint or self.root(provider, dialect)
-        known = self._known(provider, endpoint, model)
+        known, made = self._known(provider, endpoint, model), self.chosen(provider, model)
         told, at = self._told.get((endpoint, model), (NOTHING_TOLD, 0.0))
         summary = self._known(provider, endpoint, self.summary_model).facts if self.summary_model else ModelFacts()
         return Target(
@@ -198,6 +215,8 @@ class Targets:
             merge_user=provider.quirks.merge_user,
             binds_thinking=known.facts.binds_thinking,
             wanted=self.wanted(provider, model, dialect),
+            policy=self._policy(made.policy),
+            tool_result_chars=made.named.tool_result_chars,
             means=self.means(provider, model, told if at else NOTHING_TOLD),
             summary_model=self.summary_model,
             summary_window=summary.window or summary.input_limit,
