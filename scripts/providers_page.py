@@ -33,8 +33,8 @@ By `openai-inband` the provider compacts within the request itself (`context_man
 clients that send sealed items back, and whatever comes before it where the provider holds the history, which no other
 way can work on. What an endpoint has shown to have, though its file lists it not, is tried before the summary.
 
-`context-edit` and `elide` are named but not built yet: a configuration may name them and no built-in file does. They
-are passed over, and the next one is tried.
+`context-edit` asks Anthropic to leave old tool results out within the request, ahead of all other ways: a configuration
+may name it and no built-in file does. `elide` is named but not built yet: it is passed over, and the next one is tried.
 """
 
 MODELS = """\

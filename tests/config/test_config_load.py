@@ -284,7 +284,7 @@ def test_a_target_that_is_not_below_the_threshold_is_lowered_with_a_warning(
         assert f"{used} is used, one below it" in warning
 
 
-@pytest.mark.parametrize("names", ["'elide'", "'elide', 'context-edit'"])
+@pytest.mark.parametrize("names", ["'elide'", "'elide', 'elide'"])
 def test_summary_is_used_with_a_warning_where_no_strategy_of_a_list_is_built(file: Path, names: str) -> None:
     text = (
         f"[compaction]\ntarget_percent = 99\nstrategies = [{names}]\n[models.m]\nwindow = 9\nstrategies = [{names}]\n"

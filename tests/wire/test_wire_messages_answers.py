@@ -8,7 +8,7 @@ import anthropic
 import httpx2
 import pytest
 
-from tidegate.wire.conversation import Answer, Usage
+from tidegate.wire.conversation import Answer, Cleared, Usage
 from tidegate.wire.messages_answers import (
     ERROR_TYPES,
     FINISH,
@@ -16,9 +16,11 @@ from tidegate.wire.messages_answers import (
     error_event,
     heartbeat,
     read_answer,
+    read_end,
     signal,
 )
 from tidegate.wire.sse import Event, write
+from tidegate.wire.watch import Watch
 
 
 def data(kind: str, **fields: object) -> bytes:
@@ -113,6 +115,36 @@ USAGES: dict[str, tuple[object, Usage | None]] = {
 def test_usage(usage: object, expected: Usage | None) -> None:
     assert read_answer(data("message", content=[], usage=usage)).usage == expected
     assert signal(Event("", data("message_start", message={"usage": usage}))).usage == expected
+
+
+CLEARED = {
+    "applied_edits": [
+        {"type": "clear_thinking_20251015", "cleared_thinking_turns": 2, "cleared_input_tokens": 40},
+        {"type": "clear_tool_uses_20250919", "cleared_tool_uses": 7, "cleared_input_tokens": 900},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("managed", "cleared"),
+    [
+        (CLEARED, Cleared(940, 7, 2)),
+        ({"applied_edits": []}, None),
+        ({}, None),
+        (None, None),
+        ({"applied_edits": "x"}, None),
+        ({"applied_edits": [{"type": "x", "cleared_input_tokens": "many"}]}, Cleared()),
+    ],
+)
+def test_what_was_cleared_is_told_with_the_usage(managed: object, cleared: Cleared | None) -> None:
+    usage = {"input_tokens": 9, "output_tokens": 4}
+    whole = data("message", content=[], stop_reason="end_turn", usage=usage, context_management=managed)
+    end = event("message_delta", delta={"stop_reason": "end_turn"}, usage=usage, context_management=managed)
+    watch = Watch("messages", "text/event-stream")
+    watch.feed(START + event("content_block_start", index=0) + end + event("message_stop"))
+    watch.close()
+    for told in (read_answer(whole).usage, read_end(whole).usage, read_answer(START + end).usage, watch.usage):
+        assert told == Usage(9, 4, cleared=cleared)
 
 
 BLOCKS = [

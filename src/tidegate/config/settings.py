@@ -238,7 +238,7 @@ class CompactionSettings(Section):
     strategies: Strategies | None = Field(
         default=None,
         description="Ways of compacting, best first: others are not tried. Of a provider only those that its file "
-        "lists; default: all of these. `context-edit` and `elide` are not built yet and passed over.",
+        "lists; default: all of these. `elide` is not built yet and passed over.",
     )
     inband: Literal["auto", "always"] = Field(
         default="auto",
@@ -337,7 +337,7 @@ class ModelSizes(Section):
     strategies: Strategies | None = Field(
         default=None,
         description="Ways of compacting, best first, whether or not the provider's file lists them. "
-        "`context-edit` and `elide` are not built yet and passed over.",
+        "`elide` is not built yet and passed over.",
     )
 
 

@@ -17,12 +17,13 @@ from tidegate.engine.view import View, may_cut
 from tidegate.wire.conversation import Usage
 
 
-def near(sizing: Sizing, view: View, usage: Usage | None) -> int:
-    """Tokens that the next turn begins with where that is near the threshold, or over it; else 0."""
+def near(sizing: Sizing, view: View, usage: Usage | None, freed: int = 0) -> int:
+    """Tokens that the next turn begins with where that is near the threshold, or over it; else 0. `freed`: those that
+    the provider leaves out of this view, and will out of the next one."""
     soft = (sizing.shown[-1] if sizing.shown else sizing.limits()).soft
     if soft is None:
         return 0
-    tokens = sizing.measured(view).tokens
+    tokens = sizing.measured(view).tokens - freed
     if usage is not None:
         # What can't be a size of this view is a sum over several rounds.
         reported = usage.input_tokens if usage.input_tokens <= len(view.body) else 0

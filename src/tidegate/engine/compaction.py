@@ -20,7 +20,7 @@ from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelpe
 from tidegate.engine.learning import warmth_key
 from tidegate.engine.native import artifact_of, binding_of, claude_ways, minting
 from tidegate.engine.request import Kit, Request
-from tidegate.engine.router import INBAND, LEARNED, SUMMARY, route, watched
+from tidegate.engine.router import CLEARING, INBAND, LEARNED, SUMMARY, route, watched
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import (
     ANTHROPIC,
@@ -79,7 +79,7 @@ def names_of(request: Request, kit: Kit) -> tuple[str, ...]:
 
 def strategies_of(sizing: Sizing) -> tuple[str, ...]:
     """Those of them that have calls of their own."""
-    return tuple(name for name in names_of(sizing.request, sizing.kit) if name != INBAND)
+    return tuple(name for name in names_of(sizing.request, sizing.kit) if name not in (INBAND, CLEARING))
 
 
 def plan(sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, ...] | None = None) -> Plan | None:

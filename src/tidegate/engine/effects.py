@@ -222,6 +222,7 @@ class Notify(msgspec.Struct, frozen=True):
         "dropped",
         "learned",
         "window_full",
+        "cleared",
         "fault",
     ]
     detail: Mapping[str, JsonValue] = {}

@@ -13,10 +13,11 @@ from tidegate.compactors.openai_inband import asking
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.budget import harder
 from tidegate.context.estimators import ESTIMATORS
-from tidegate.engine import beyond, inband
+from tidegate.engine import beyond, clearing, inband
 from tidegate.engine.ahead import near, prepare, ready
 from tidegate.engine.artifacts import TRANSIENT, stale_part, without
 from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
+from tidegate.engine.clearing import Clearing, clearing_of
 from tidegate.engine.compaction import Plan, Why, compact, strategies_of
 from tidegate.engine.effects import (
     Action,
@@ -37,7 +38,7 @@ from tidegate.engine.learning import keep, learn
 from tidegate.engine.native import readable
 from tidegate.engine.output import accepted, of_the_window, with_less_output
 from tidegate.engine.request import Kit, Request
-from tidegate.engine.router import INBAND, SUMMARY
+from tidegate.engine.router import CLEARING, INBAND, SUMMARY
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import History, View, applied, plain, read_history
 from tidegate.overflow.verdict import Kind, Refusal, Sent, Verdict
@@ -197,6 +198,10 @@ class _Story:
         """Where that can be asked for: the ways that are tried before."""
         self.unasked: tuple[Head | None, ...] = ()
         """What was answered to a request that asked for it, where the same was sent again without; None for nothing."""
+        self.clears: Clearing | None = None
+        """What the provider is asked to leave out of the request."""
+        self.kept = False
+        """That was refused, and the same sent again without."""
 
     def run(self) -> Life:
         """Replay, measure, decide; then send and all that follows."""
@@ -212,6 +217,11 @@ class _Story:
 
     def _decide(self, view: View, *, due: bool) -> Generator[Effect, object, View]:
         """The view to send: compacted where that is due, or as it is, and the provider asked to compact it."""
+        self.clears = clearing_of(self.sizing, view) if due else None
+        if self.clears is not None:
+            self.reason = ""
+            yield Notify("asking", {"keep": self.clears.keep, "tokens": self.clears.freed})
+            return view
         asked = inband.turn_of(self.sizing, view, self._conversation)
         smaller = view
         if asked is not None:
@@ -286,7 +296,9 @@ class _Story:
 
     def _recover(self, view: View, verdict: Verdict) -> Generator[Effect, object, View | None]:
         """A smaller view to send after an overflow, None where there is none."""
-        self.asks = self.first = None
+        if self.clears is not None:
+            clearing.in_vain(self.request, self.kit)
+        self.asks = self.first = self.clears = None
         if not self.sizing.policy.on_overflow:
             self.reason = "overflow_off"
             return None
@@ -313,7 +325,7 @@ class _Story:
         if self.shrunk or aim <= 0 or self.kit.breaker.rests(self._conversation, now=self.request.now):
             return None
         self.shrunk = True
-        self.asks = self.first = None
+        self.asks = self.first = self.clears = None
         self.sizing = self.sizing.refused(view, (verdict.requested or 0) - output)
         smaller = yield from self._compact(view, aim, "overflow")
         if smaller is None:
@@ -388,9 +400,17 @@ class _Story:
                 if self.unasked:
                     inband.refused(self.unasked[0], self.request, self.kit)
                     self.reason = self.reason or "in_band_refused"
+                if self.kept:
+                    clearing.refused(self.request, self.kit)
+                    if not self.reason:
+                        self.reason = "clearing_refused"
                 yield from self._deliver_answer(view, head)
                 return
             verdict = yield from self._judge(head, view)
+            if self.clears is not None and clearing.at_fault(head, verdict):
+                # So is what it is answered with nothing left out.
+                self.clears, self.kept = None, True
+                continue
             if self.asks is not None and inband.at_fault(head, verdict):
                 # What the same request is answered without the field is the client's answer, whatever it is.
                 self.asks, self.unasked = None, (head,)
@@ -434,7 +454,10 @@ class _Story:
             body = with_less_output(body, self.request.conversation.dialect, self.output) or body
         if self.asks is not None:
             body = asking(body, self.asks)
-        head = yield Send(None if body is self.request.conversation.raw else body, view.add_headers)
+        headers = view.add_headers
+        if self.clears is not None:
+            body, headers = self.clears.body(body), self.clears.headers(headers)
+        head = yield Send(None if body is self.request.conversation.raw else body, headers)
         assert isinstance(head, Head)
         return head
 
@@ -456,7 +479,7 @@ class _Story:
         summary leaves, or the items themselves, summed up where they are too many. Once a request."""
         self._disown(view)
         yield Notify("dropped", {"artifacts": "checkpoint"})
-        self.stale, self.action = None, "recovered"
+        self.stale, self.action, self.clears = None, "recovered", None
         fresh = self._replayed(text_only=True)
         target = self.sizing.limits().target
         if target and not self.sizing.not_due(fresh):
@@ -492,7 +515,7 @@ class _Story:
 
     def _judge(self, head: Head, view: View) -> Generator[Effect, object, Verdict]:
         """What a refusal means; a window it states is learned."""
-        target, sent = self.request.target, self.sizing.sent(view)
+        target, sent = self.request.target, self.sizing.sent(view, self.clears.freed if self.clears else 0)
         refusal = Refusal(head.status, head.refusal or b"", head.headers, head.in_stream)
         verdict = self.kit.classify(target.provider, refusal, sent)
         yield Notify("refused", {"kind": verdict.kind, "rule": verdict.evidence.rule, "status": head.status})
@@ -503,7 +526,7 @@ class _Story:
         return verdict
 
     def _send_original(self, refused: _Refused, rewritten: View) -> Life:
-        view, self.stale = self.whole, None
+        view, self.stale, self.clears = self.whole, None, None
         lost: UpstreamError | None = None
         try:
             head = yield from self._try(view)
@@ -534,14 +557,15 @@ class _Story:
         if view.checkpoint and self.compactions and self.action in ("compacted", "recovered"):
             yield from keep(self.request, view.checkpoint)
         before = self.sizing.measured(self.whole).tokens
-        asked = self.asks is not None
+        asked, freed = self.asks is not None, self.clears.freed if self.clears else 0
+        own = view.checkpoint.strategy if view.checkpoint else INBAND if asked else ""
         outcome = Outcome(
             self.action,
-            reason="asked_in_band" if asked else self.reason,
-            strategy=view.checkpoint.strategy if view.checkpoint else INBAND if asked else "",
+            reason="asked_in_band" if asked else "asked_to_clear" if freed else self.reason,
+            strategy=CLEARING if freed else own,
             checkpoint=_name(view),
             tokens_before=before,
-            tokens_after=before if view is self.whole else self.sizing.measured(view).tokens,
+            tokens_after=(before if view is self.whole else self.sizing.measured(view).tokens) - freed,
             compactions=self.compactions,
             summary_calls=self.summary_calls,
             compaction_input_tokens=self.billed[0],
@@ -553,8 +577,12 @@ class _Story:
             self.kit.given.add(self._conversation, len(self.history.past), now=self.request.now)
         elif isinstance(finish, Finish) and finish.complete:
             sent = Sent(outcome.tokens_after, self.window)
-            yield from learn(self.sizing, view, finish, sent, as_it_is=self.stale is None)
-            tokens = near(self.sizing, view, finish.usage)
+            yield from learn(self.sizing, view, finish, sent, as_it_is=self.stale is None and not freed)
+            yield from _told(finish)
+            tokens = near(self.sizing, view, finish.usage, freed)
+            if tokens and (most := clearing.freed_at_most(self.sizing, view)):
+                # As long as the provider can be asked to clear, nothing else need be prepared.
+                tokens = near(self.sizing, view, None, most)
             # Where the client's own bytes had to go instead, or summaries fail, another one is of no use.
             if tokens and not asked and not self.failed and self.reason != "rewritten_history_refused":
                 yield from prepare(self.sizing, view, self._conversation, tokens, self.first)
@@ -573,6 +601,14 @@ class _Story:
             compaction_output_tokens=self.billed[1],
         )
         yield Deliver(refused.last.number if transient else refused.first.number, outcome)
+
+
+def _told(finish: Finish) -> Life:
+    """What the provider says that it left out."""
+    cleared = finish.usage.cleared if finish.usage else None
+    if cleared is not None:
+        detail = {"tokens": cleared.input_tokens, "tool_uses": cleared.tool_uses, "thinking": cleared.thinking_turns}
+        yield Notify("cleared", detail)
 
 
 def _unread(head: Head, verdict: Verdict) -> bool:

@@ -23,7 +23,9 @@ from tidegate.engine.router import CLAUDE, Way
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import ANTHROPIC, History, View, artifact_size, asking, forwarded, way_of
 from tidegate.overflow.verdict import Refusal, Sent
+from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import DialectName
+from tidegate.wire.jsontext import loads
 
 Minting: TypeAlias = Generator[Call, Reply, Minted]
 
@@ -144,7 +146,21 @@ def _passage(sizing: Sizing, view: View, at: int, retained: tuple[int, ...], win
         if smaller is None:
             raise CompactionFailed("compact_no_room")
         items, size = smaller, limit
+        if target.binds_thinking:
+            # It was thought behind what has just been left out.
+            items = _without_thinking(history.conversation.dialect, items)
     return Passage(asking(history, view, target), items, retained, target.model, window, size)
+
+
+def _without_thinking(dialect: DialectName, items: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Thinking blocks go whole, and with them a message of nothing else."""
+    requests = REQUESTS[dialect]
+    kept: list[bytes | None] = []
+    for raw in items:
+        value = loads(raw) if b'thinking"' in raw else None
+        thinks = isinstance(value, dict) and requests.facts(value).thinking
+        kept.append(requests.drop_thinking(value) if thinks and isinstance(value, dict) else raw)
+    return tuple(raw for raw in kept if raw is not None)
 
 
 def _options(sizing: Sizing) -> Options:

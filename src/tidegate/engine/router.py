@@ -23,6 +23,9 @@ INBAND: Final = "openai-inband"
 """Asked for within the request itself, with no call of its own: in the list, what comes after it is for where it can't
 be asked for."""
 
+CLEARING: Final = "context-edit"
+"""Asked for within the request itself too, before any other way is tried, wherever it stands in the list."""
+
 DIALECT_OF: Final[Mapping[str, DialectName]] = {
     "openai": "responses",
     "openai-trigger": "responses",
@@ -46,7 +49,6 @@ CLAUDE: Final[Mapping[Way, str]] = {"on-demand": "anthropic on demand", "thresho
 """The ways of strategy `anthropic`, best first, and what each is called where an endpoint was seen to lack it."""
 
 UNBUILT: Final[Mapping[str, str]] = {
-    "context-edit": "not built yet: clearing tool results is not asked of the provider",
     "elide": "not built yet as a way of its own",
 }
 
@@ -85,6 +87,10 @@ class Means:
     """That for a compaction at a threshold."""
     least_trigger: int = 50_000
     """The smallest such threshold that the platform takes, in tokens."""
+    context_edit: str = ""
+    """That for the edits that clear old tool results and thinking."""
+    clears: bool | None = None
+    """Whether the model can do these, None where nothing is known."""
     ways: tuple[str, ...] | None = None
     """How the model compacts by itself (`on-demand`, `threshold`); None where nothing is known."""
     inband: bool = False
@@ -186,6 +192,8 @@ def _why_not(name: str, dialect: DialectName, means: Means, missing: Mapping[str
         return UNBUILT[name]
     if name == INBAND and not means.inband and not shown:
         return "the provider's file does not say that it honours context_management (inband = true)"
+    if name == CLEARING and (not means.context_edit or means.clears is False):
+        return f"the {'model' if means.context_edit else 'platform'} has no context editing"
     if name == "anthropic":
         if not (means.on_demand or means.threshold):
             return "the platform has no compaction of Claude's"
@@ -220,6 +228,8 @@ def _means(name: str, means: Means, missing: Mapping[str, str]) -> str:
         "openai-trigger": "the provider compacts where a request ends with a compaction_trigger",
         INBAND: "the provider compacts within a request that asks for it (context_management): where the client sends "
         "sealed items back, or the history is the provider's own",
+        CLEARING: "the provider leaves old tool results out within a request that asks for it, where that is enough "
+        f"({means.context_edit})",
         "xai": "the provider compacts a window into one item (POST /responses/compact)",
         SUMMARY: "a model writes a summary",
     }[name]

@@ -102,10 +102,10 @@ class Sizing:
         observed = min(self.history.past.estimator.ratio_max, max(self.observed, input_tokens / local))
         return Sizing(self.request, self.kit, self.history, self.reports, observed)
 
-    def sent(self, view: View) -> Sent:
-        """What is known of a request that was sent with this view."""
+    def sent(self, view: View, freed: int = 0) -> Sent:
+        """What is known of a request that was sent with this view; `freed`: tokens that the provider leaves out."""
         return Sent(
-            tokens=self.measured(view).tokens,
+            tokens=self.measured(view).tokens - freed,
             window=self.limits().window,
             bytes=len(view.body),
             output_limit=self.request.conversation.output_limit,

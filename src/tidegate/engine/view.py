@@ -379,8 +379,7 @@ def _fate_of_thinking(
     beside = any(past.entries[p].facts.thinking for p in artifact.retained)
     if not beside and past.thoughts[-1] == past.thoughts[covered]:
         return "stays"
-    asked = _thinking_field(history.conversation)
-    return "leave_out" if asked is None or asked.get("type") in (None, "disabled") else "api_drops"
+    return "api_drops" if thinks(history.conversation) else "leave_out"
 
 
 def _as_it_came(history: History, position: int) -> bytes | None:
@@ -392,6 +391,12 @@ def _without_thinking(history: History, position: int) -> bytes | None:
     if not history.entries[position].facts.thinking:
         return history.raw(position)
     return REQUESTS[history.conversation.dialect].drop_thinking(history.value(position))
+
+
+def thinks(conversation: Conversation) -> bool:
+    """Whether a request to Anthropic asks for thinking."""
+    asked = _thinking_field(conversation)
+    return asked is not None and asked.get("type") not in (None, "disabled")
 
 
 def _thinking_field(conversation: Conversation) -> JsonObject | None:

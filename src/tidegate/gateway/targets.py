@@ -141,6 +141,8 @@ class Targets:
             on_demand=provider.betas.on_demand or "",
             threshold=provider.betas.threshold or "",
             least_trigger=provider.minimum_trigger.get("anthropic", LEAST_TRIGGER),
+            context_edit=provider.betas.context_edit or "",
+            clears=told.clears,
             ways=_ways(provider.compaction_of(model), told),
             inband=provider.inband,
             least_inband=provider.minimum_trigger.get(INBAND, LEAST_INBAND),

@@ -399,12 +399,22 @@ class RawFields(Mapping[str, bytes]):
         return len(self._spans)
 
 
+class Cleared(msgspec.Struct, frozen=True):
+    """What a provider says that it left out of a request which asked for that (Anthropic's `applied_edits`)."""
+
+    input_tokens: int = 0
+    tool_uses: int = 0
+    thinking_turns: int = 0
+
+
 class Usage(msgspec.Struct, frozen=True):
     """Tokens as the provider reported them; cache reads and writes are included in `input_tokens`."""
 
     input_tokens: int
     output_tokens: int = 0
     cached_tokens: int = 0
+    cleared: Cleared | None = None
+    """Left out before these were counted; None where nothing was."""
 
 
 FinishReason: TypeAlias = Literal[

@@ -10,7 +10,7 @@ from typing import Final
 
 from tidegate.wire import sse
 from tidegate.wire.answers import count, events_of, failed, is_json, joined, read_object, unreadable
-from tidegate.wire.conversation import Answer, FinishReason, JsonObject, Usage
+from tidegate.wire.conversation import Answer, Cleared, FinishReason, JsonObject, Usage
 from tidegate.wire.jsontext import dumps
 from tidegate.wire.signals import Signal
 from tidegate.wire.sse import Event
@@ -28,6 +28,9 @@ FINISH: Final[dict[str, FinishReason]] = {
 }
 """`stop_reason` (platform.claude.com/docs/en/build-with-claude/handling-stop-reasons). Any other word is
 `other`."""
+
+APPLIED: Final = "applied_edits"
+"""In `context_management` of an answer: what the API cleared of the request."""
 
 HOT: Final = (b"message_delta", b"message_stop", b'"code"', b"event: error", b"event:error")
 """What bytes of a stream hold where an event after the first content must be looked at."""
@@ -75,7 +78,7 @@ def _signal(body: JsonObject, event: Event) -> Signal:
         return _lifecycle(object_at(object_at(body, "message"), "usage"), None)
     if kind == "message_delta":
         finish = _finish(object_at(body, "delta"))
-        counts = object_at(body, "usage")
+        counts = _counts(body)
         if finish == "window":
             return _lifecycle(counts, finish)
         return Signal("content", usage_of(counts), finish, counts=counts)
@@ -100,12 +103,26 @@ def usage_of(counts: JsonObject) -> Usage | None:
     reported the last sampling of the model tells the size of the context (`BetaIterationsUsage` in
     Anthropic's API types).
     """
+    applied = objects_at(counts, APPLIED)
     samples = [entry for entry in objects_at(counts, "iterations") if entry.get("type") in _ITERATIONS]
     if samples:
         counts = samples[-1]
     cached = count(counts, "cache_read_input_tokens")
     total = count(counts, "input_tokens") + count(counts, "cache_creation_input_tokens") + cached
-    return Usage(total, count(counts, "output_tokens"), cached) if total else None
+    return Usage(total, count(counts, "output_tokens"), cached, _cleared(applied)) if total else None
+
+
+def _counts(body: JsonObject) -> JsonObject:
+    """The `usage` of a message or of its last event, with the edits that were applied, which stand beside it."""
+    counts, applied = object_at(body, "usage"), object_at(body, "context_management").get(APPLIED)
+    return {**counts, APPLIED: applied} if applied else counts
+
+
+def _cleared(applied: list[JsonObject]) -> Cleared | None:
+    if not applied:
+        return None
+    keys = ("cleared_input_tokens", "cleared_tool_uses", "cleared_thinking_turns")
+    return Cleared(*(sum(count(edit, key) for edit in applied) for key in keys))
 
 
 def read_answer(body: bytes) -> Answer:
@@ -139,7 +156,7 @@ def read_end(body: bytes) -> Answer:
         return Answer("", None)
     bad = message.get("type") == "error" or failed(message, "content")
     finish = _finish(message) or ("error" if bad else None)
-    return Answer("", finish, usage_of(_said(object_at(message, "usage"))), error=body if bad else b"")
+    return Answer("", finish, usage_of(_said(_counts(message))), error=body if bad else b"")
 
 
 class _Words:
@@ -156,7 +173,7 @@ class _Words:
 
     def take_message(self, message: JsonObject) -> None:
         self._stop(message)
-        self.counts |= _said(object_at(message, "usage"))
+        self.counts |= _said(_counts(message))
         for block in objects_at(message, "content"):
             self._block(block)
 
@@ -173,7 +190,7 @@ class _Words:
             self.thinking.append(text_at(delta, "thinking"))
         elif kind == "message_delta":
             self._stop(object_at(body, "delta"))
-            self.counts |= _said(object_at(body, "usage"))
+            self.counts |= _said(_counts(body))
 
     def _block(self, block: JsonObject) -> None:
         kind = text_at(block, "type")
