@@ -222,7 +222,7 @@ class _Story:
             self.reason = ""
             yield Notify("asking", {"keep": self.clears.keep, "tokens": self.clears.freed})
             return view
-        asked = inband.turn_of(self.sizing, view, self._conversation)
+        asked = inband.turn_of(self.sizing, view, lambda: self._conversation)
         smaller = view
         if asked is not None:
             self.first = asked.first

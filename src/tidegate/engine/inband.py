@@ -6,6 +6,7 @@ by the exchange.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,7 +58,7 @@ class Turn:
     """Input tokens from which the provider is to compact."""
 
 
-def turn_of(sizing: Sizing, view: View, conversation: bytes) -> Turn | None:
+def turn_of(sizing: Sizing, view: View, conversation: Callable[[], bytes]) -> Turn | None:
     """When it is asked for in this request; None where it is of no use.
 
     It needs a client that carries sealed items: one that sends such back already, or any where the settings say so. A
@@ -71,7 +72,7 @@ def turn_of(sizing: Sizing, view: View, conversation: bytes) -> Turn | None:
     threshold = threshold_of(request, kit)
     if threshold is None or not (kit.inband_for_all or _carries(history)):
         return None
-    if kit.given.in_vain(conversation, len(history.past), now=request.now):
+    if kit.given.in_vain(conversation(), len(history.past), now=request.now):
         return None
     if any(known.input_tokens >= threshold for known in sizing.baselines(view)):
         return None

@@ -5,12 +5,10 @@ Knows estimates, reports and windows; decides only whether a compaction is due. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
 from math import ceil
+from typing import Final
 
-from tidegate.context.budget import Budget, Counts
-from tidegate.context.budget import budget as exact_budget
+from tidegate.context.budget import Budget, Counts, Policy, budget
 from tidegate.context.calibration import measure
 from tidegate.context.measured import Baseline, Measured
 from tidegate.engine.checkpoint import Report
@@ -18,8 +16,25 @@ from tidegate.engine.request import Kit, Request
 from tidegate.engine.view import History, View
 from tidegate.overflow.verdict import Sent
 
-budget = lru_cache(maxsize=1_024)(exact_budget)
+_KEPT: Final = 1_024
+_budgets: Final[dict[tuple[int, int | None, int | None, int | None, bool], tuple[Policy, Budget]]] = {}
 """Few differ: they hang on a window, a policy and the output that a client asks for. Exact arithmetic is slow."""
+
+
+def _budget(
+    policy: Policy, window: int | None, input_limit: int | None, output_limit: int | None, counts_output: bool
+) -> Budget:
+    key = (id(policy), window, input_limit, output_limit, counts_output)
+    known = _budgets.get(key)
+    if known is not None and known[0] is policy:
+        return known[1]
+    made = budget(
+        policy, window=window, input_limit=input_limit, output_limit=output_limit, counts_output=counts_output
+    )
+    if len(_budgets) >= _KEPT:
+        _budgets.clear()
+    _budgets[key] = policy, made
+    return made
 
 
 def limits_of(request: Request, kit: Kit) -> Budget:
@@ -33,13 +48,7 @@ def limits_of(request: Request, kit: Kit) -> Budget:
     policy = kit.policy_for(target)
     if policy.windows and not target.own_window:
         window = policy.window_for(target.model, window)
-    return budget(
-        policy,
-        window=window,
-        input_limit=input_limit,
-        output_limit=request.conversation.output_limit,
-        counts_output=target.counts_output,
-    )
+    return _budget(policy, window, input_limit, request.conversation.output_limit, target.counts_output)
 
 
 class Sizing:
@@ -82,7 +91,7 @@ class Sizing:
             overhead=self.history.overhead,
             artifact_tokens=view.artifact_tokens,
             covered=view.covered,
-            baselines=list(self.baselines(view)) if self.reports else (),
+            baselines=self.baselines(view) if self.reports else (),
             window=self.limits().window if self.reports else None,
             ratio_max=self.history.past.estimator.ratio_max,
         )
@@ -135,19 +144,21 @@ class Sizing:
             "target": limits.target,
         }
 
-    def baselines(self, view: View) -> Iterable[Baseline]:
+    def baselines(self, view: View) -> list[Baseline]:
         """What a provider has counted for beginnings of this very view."""
-        target, history = self.request.target, self.history
+        target, history, found = self.request.target, self.history, []
+        count = len(history.past)
         for report in self.reports:
             if (
-                report.length <= len(history.past)
+                report.length <= count
                 and history.chain.link(report.length) == report.chain
                 and report.checkpoint == view.chain
                 and report.head == history.head
                 and report.endpoint == target.endpoint
                 and report.model == target.model
             ):
-                yield Baseline(report.length, report.input_tokens)
+                found.append(Baseline(report.length, report.input_tokens))
+        return found
 
 
 def _counted(counts: Counts, size: Measured) -> Measured:

@@ -211,16 +211,17 @@ class App:
         outcome = client.outcome
         reason = client.own or outcome.reason
         happened = "answered" if client.own else outcome.action if client.status else "unanswered"
-        words = [
-            happened,
-            f"({reason})" if reason else "",
-            client.provider,
-            _printable(client.model),
-            f"{outcome.tokens_before}->{outcome.tokens_after} tokens" if outcome.tokens_after is not None else "",
-        ]
-        told = " ".join([word for word in words if word])
-        took = (time.time() - arrival.began) * 1000
-        line = f"{arrival.id} {arrival.method} {arrival.path} {client.status or '-'} {told} {took:.0f}ms"
+        told: str = happened
+        if reason:
+            told += f" ({reason})"
+        if client.provider:
+            told += " " + client.provider
+        if client.model:
+            told += " " + _printable(client.model)
+        if outcome.tokens_after is not None:
+            told += f" {outcome.tokens_before}->{outcome.tokens_after} tokens"
+        took = round((time.time() - arrival.began) * 1000)
+        line = f"{arrival.id} {arrival.method} {arrival.path} {client.status or '-'} {told} {took}ms"
         if self.access_log is not None:
             self.access_log.write(line)
         else:

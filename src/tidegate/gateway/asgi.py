@@ -13,7 +13,7 @@ from tidegate.drive.answer import HeldAnswer
 from tidegate.drive.pieces import pieces
 from tidegate.engine.effects import Head, Outcome, UpstreamError
 from tidegate.gateway.arrival import Send
-from tidegate.gateway.messages import outcome_headers, own_headers, refusal_text, returned
+from tidegate.gateway.messages import answer_headers, own_headers, refusal_text
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
 from tidegate.wire import ANSWERS
@@ -171,14 +171,6 @@ class AsgiClient:
     async def _begin(self, status: int, headers: Headers) -> None:
         self.begun, self.status = True, status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
-
-
-def answer_headers(status: int, headers: Headers, request_id: str, outcome: Outcome) -> Headers:
-    """The headers that an upstream's answer begins with here. Raises `UpstreamError` for a status that HTTP does not
-    have."""
-    if not 200 <= status <= 599:
-        raise UpstreamError(f"The upstream answered with status {status}. Check that the URL is that of the API.")
-    return [*returned(status, headers), *outcome_headers(request_id, outcome)]
 
 
 async def _decoded(compressed: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:

@@ -37,6 +37,9 @@ ACCOUNT_NAMES = ("chatgpt_account_id", "chatgpt_user_id", "user_id")
 
 ACCEPTED_KEPT = 4096
 
+OWN_KEPT = 256
+"""Credentials whose hash is remembered; the headings of as many clients hold them anyway."""
+
 
 def credential(headers: Headers, provider: Provider) -> bytes:
     """The secret a request carries for this provider, without its scheme; empty where it carries none."""
@@ -99,6 +102,7 @@ class Tenants:
     def __init__(self, hasher: Hasher) -> None:
         self._hasher = hasher
         self._accounts: OrderedDict[tuple[bytes, str], bytes] = OrderedDict()
+        self._owns: dict[bytes, bytes] = {}
 
     def of(self, secret: bytes, endpoint: str) -> bytes:
         """The tenant of a credential at an API root; requests without one are one tenant there."""
@@ -120,7 +124,12 @@ class Tenants:
                 self._accounts.popitem(last=False)
 
     def _own(self, secret: bytes) -> bytes:
-        return self._hasher.tenant(b"credential\0" + secret)
+        own = self._owns.get(secret)
+        if own is None:
+            if len(self._owns) >= OWN_KEPT:
+                self._owns.clear()
+            own = self._owns[secret] = self._hasher.tenant(b"credential\0" + secret)
+        return own
 
 
 def _account(token: bytes) -> bytes:

@@ -16,7 +16,8 @@ from tidegate.drive.direct import Begun, Listened
 from tidegate.engine.effects import Head, Outcome, Prepare
 from tidegate.engine.exchange import Life
 from tidegate.gateway.arrival import Arrival, ClientGone, Message
-from tidegate.gateway.asgi import AsgiClient, Seen, answer_headers
+from tidegate.gateway.asgi import AsgiClient, Seen
+from tidegate.gateway.messages import answer_headers
 from tidegate.gateway.upstream import ClientUpstream
 from tidegate.upstream.http import Headers
 from tidegate.wire.conversation import DialectName

@@ -150,12 +150,13 @@ def write_head(
     where a line break or a null byte hides in a header: it would begin another answer.
     """
     parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+    own_framing = _OWN_FRAMING
     lines = 2
     length: int | None = None
     for name, value in headers:
-        if name not in _OWN_FRAMING:
+        if name not in own_framing:
             lines += 1
-            parts += (name, b": ", value, b"\r\n")
+            parts.append(name + b": " + value + b"\r\n")
         elif name == b"content-length":
             if not value.isdigit() or length not in (None, int(value)):
                 raise ValueError("an answer's Content-Length can't be right")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from email.utils import formatdate
 
-from tidegate.engine.effects import Outcome
+from tidegate.engine.effects import Outcome, UpstreamError
 from tidegate.upstream.http import Headers, lower, stopped
 from tidegate.wire.conversation import DialectName
 from tidegate.wire.jsontext import loads
@@ -79,6 +79,14 @@ def outcome_headers(request_id: str, outcome: Outcome) -> Headers:
             (b"x-tidegate-compaction-output-tokens", b"%d" % outcome.compaction_output_tokens),
         ]
     return headers
+
+
+def answer_headers(status: int, headers: Headers, request_id: str, outcome: Outcome) -> Headers:
+    """The headers that an upstream's answer begins with here. Raises `UpstreamError` for a status that HTTP does not
+    have."""
+    if not 200 <= status <= 599:
+        raise UpstreamError(f"The upstream answered with status {status}. Check that the URL is that of the API.")
+    return returned(status, headers) + outcome_headers(request_id, outcome)
 
 
 def own_headers(request_id: str, reason: str = "") -> Headers:

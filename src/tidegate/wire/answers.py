@@ -62,7 +62,8 @@ def events_of(body: bytes) -> Iterator[Event]:
 def count(fields: JsonObject, key: str) -> int:
     """A token count, 0 where it is absent, null, negative or no number."""
     value = fields.get(key)
-    return max(0, int(value)) if isinstance(value, int | float) else 0
+    number = int(value) if isinstance(value, float) else value
+    return int(number) if isinstance(number, int) and number > 0 else 0
 
 
 def joined(pieces: Iterable[str]) -> str:
@@ -82,8 +83,9 @@ def failed(body: JsonObject, content: str) -> bool:
         return True
     if isinstance(body.get(content), list):
         return False
-    bare = "message" in body and ("code" in body or body.get("object") == "error")
-    return bare or any(body.get(key) for key in ("error_code", "error_type", "error_msg", "detail"))
+    if "message" in body and ("code" in body or body.get("object") == "error"):
+        return True
+    return any(body.get(key) for key in ("error_code", "error_type", "error_msg", "detail"))
 
 
 def _refused(base_resp: JsonValue) -> bool:

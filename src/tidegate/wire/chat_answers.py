@@ -79,12 +79,15 @@ def signal(event: Event) -> Signal:
 
 def _signal(chunk: JsonObject, event: Event) -> Signal:
     choices = objects_at(chunk, "choices")
-    finish = next((reason for choice in choices if (reason := _finish(choice))), None)
+    finish: FinishReason | None = None
+    silent = isinstance(chunk.get("choices"), list)
+    for choice in choices:
+        finish = finish or _finish(choice)
+        silent = silent and not _shows(choice)
     counts = _counts(chunk, choices)
     usage = usage_of(counts) if counts else None
     if event.name == "error" or finish == "error" or failed(chunk, "choices"):
         return Signal("error", usage, finish, event.data, counts)
-    silent = isinstance(chunk.get("choices"), list) and not any(_shows(choice) for choice in choices)
     if silent and finish in (None, "window"):
         return Signal("lifecycle", usage, finish, counts=counts)
     return Signal("content", usage, finish, counts=counts)
@@ -96,14 +99,21 @@ def _finish(choice: JsonObject) -> FinishReason | None:
 
 
 def _shows(choice: JsonObject) -> bool:
+    if choice.get("text"):
+        return True
     said = object_at(choice, "delta") or object_at(choice, "message")
-    return bool(choice.get("text")) or any(value for key, value in said.items() if key != "role")
+    for key, value in said.items():  # noqa: SIM110
+        if value and key != "role":
+            return True
+    return False
 
 
 def _counts(chunk: JsonObject, choices: list[JsonObject]) -> JsonObject | None:
     """The usage object; Groq streams it in `x_groq`, Moonshot in the choice."""
-    places = (chunk, object_at(chunk, "x_groq"), *choices)
-    return next((found for place in places if (found := object_at(place, "usage"))), None)
+    found = object_at(chunk, "usage") or object_at(object_at(chunk, "x_groq"), "usage")
+    for choice in choices:
+        found = found or object_at(choice, "usage")
+    return found or None
 
 
 def usage_of(counts: JsonObject) -> Usage | None:

@@ -98,9 +98,12 @@ def _summarization_agent(conversation: Conversation, _headers: Mapping[str, str]
         return False
     # "… context summarization agent", "… assistant"
     phrase = b"context summarization a"
-    if conversation.system_key and phrase in conversation.system:
+    if conversation.system_key and conversation.system.find(phrase) >= 0:
         return True
-    return conversation.lead > 0 and any(phrase in conversation.item_raw(n) for n in range(conversation.lead))
+    for n in range(conversation.lead):  # noqa: SIM110
+        if conversation.item_raw(n).find(phrase) >= 0:
+            return True
+    return False
 
 
 _codex_words = _last_words_open(b"You are performing a CONTEXT CHECKPOINT COMPACTION")

@@ -1,20 +1,30 @@
-"""What one event of an answer means, in one shape for all three dialects.
+"""One event of an answer, and what it means in one shape for all three dialects.
 
-Knows no API's field names. Made by the answer modules, read by `watch`.
+Knows no API's field names. Made by `sse` and the answer modules, read by `watch`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from tidegate.wire.conversation import FinishReason, JsonObject, Usage
 
 SignalKind: TypeAlias = Literal["lifecycle", "content", "error", "end", "ignored"]
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event: its name (empty for unnamed) and its data lines joined by newlines; or only a comment."""
+
+    name: str
+    data: bytes
+    comment: bool = False
+    unterminated: bool = False
+    """The stream ended before the blank line: all there is at some providers, a cut piece at others."""
+
+
+class Signal(msgspec.Struct, frozen=True):
     """What one event means. `lifecycle` shows the client nothing yet (`response.created`, `message_start`,
     ping, comment, a chat chunk with a role and no words); `content` does; `error` carries the error's raw
     JSON; `end` is terminal."""

@@ -6,8 +6,11 @@ Knows lines, fields and event ends; not what the events mean. Called by `watch` 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from tidegate.wire.signals import Event
+
+__all__ = ["Event", "Reader", "comment", "write"]
 
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -16,17 +19,6 @@ _EVENT_END: Final = re.compile(rb"(?:\n|\r\n|\r(?!\n))(?:\r\n?|\n)")
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _LONGEST_END: Final = 4
 """Bytes of CR LF CR LF, the longest event end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One event: its name (empty for unnamed) and its data lines joined by newlines; or only a comment."""
-
-    name: str
-    data: bytes
-    comment: bool = False
-    unterminated: bool = False
-    """The stream ended before the blank line: all there is at some providers, a cut piece at others."""
 
 
 class Reader:
@@ -63,8 +55,13 @@ class Reader:
                 self.consumed += 1
                 chunk = chunk[1:]
         self._crs = self._crs or chunk.find(b"\r") >= 0
-        self._pending += chunk
         events: list[Event] = []
+        if not self._crs and not self._pending and chunk[-2:] == b"\n\n" and chunk[-3:-2] != b"\n":
+            self.consumed += len(chunk)
+            for block in chunk[:-2].split(b"\n\n"):
+                self._take(block, events)
+            return events
+        self._pending += chunk
         begin = 0
         for start, end in self._ends():
             self._take(bytes(self._pending[begin:start]), events)
@@ -114,6 +111,8 @@ class Reader:
 
 def _read_block(block: bytes) -> Event | None:
     """The event that these lines are, None where they are none."""
+    if block[:6] == b"data: " and block.find(b"\n") < 0 and block.find(b"\r") < 0:
+        return Event("", block[6:])  # what nearly all are
     name = ""
     data: list[bytes] = []
     comment = False
