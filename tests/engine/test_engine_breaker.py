@@ -8,7 +8,7 @@ from playbook import Playbook, ok, overflow
 from stage import body, history, kit, request, target
 
 from tidegate.compactors.strategy import CompactionFailed
-from tidegate.engine.breaker import Breaker
+from tidegate.engine.breaker import Bounds, Breaker
 from tidegate.engine.checkpoint import Found
 from tidegate.engine.effects import Compact, Deliver, Finish, Send
 from tidegate.engine.exchange import exchange
@@ -17,7 +17,7 @@ FULL = body(history(18))
 
 
 def test_rests_double_up_to_a_bound_and_end_with_a_success():
-    breaker, now = Breaker(first=10, most=35), 0.0
+    breaker, now = Breaker(Bounds(first=10, most=35)), 0.0
     lengths = []
     for _ in range(4):
         breaker.failed(b"k", now=now)

@@ -235,6 +235,22 @@ class CompactionSettings(Section):
     max_per_request: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=5)] = Field(
         default=2, description="Compactions of one request, at most."
     )
+    rest_first_seconds: Seconds = Field(
+        default=30,
+        description="How long compaction before the window is full rests in a conversation where it failed; twice as "
+        "long for each failure in a row.",
+    )
+    rest_most_seconds: Seconds = Field(default=600, description="How long it rests at most.")
+    refills: Count = Field(
+        default=3,
+        description="It rests after so many compactions in a row, each within `refill_messages` of the one before.",
+    )
+    refill_messages: Count = Field(default=4, description="Messages by which a history grows between those.")
+    regrow_percent: Percent = Field(
+        default=10,
+        description="Where a compaction could not bring a conversation below the threshold, or was in vain, it has to "
+        "grow by this part before the next is tried.",
+    )
     strategies: Strategies | None = Field(
         default=None,
         description="Ways of compacting, best first: others are not tried. Of a provider only those that its file "

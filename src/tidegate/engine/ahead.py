@@ -43,7 +43,8 @@ def prepare(
         if _stands(sizing, view, known):
             return
         kept.wasted(conversation, now=now)
-    if kept.rests(conversation, now=now) or kit.breaker.rests(conversation, now=now):
+    breaker = kit.breaker
+    if kept.rests(conversation, now=now) or breaker.rests(conversation, now=now) or breaker.held(conversation, tokens):
         return
     if not limits.threshold or not limits.target:
         return

@@ -213,6 +213,7 @@ class Notify(msgspec.Struct, frozen=True):
         "compacting",
         "compacted",
         "compaction_failed",
+        "thrashing",
         "preparing",
         "prepared",
         "prepare_failed",

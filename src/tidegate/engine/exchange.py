@@ -211,9 +211,18 @@ class _Story:
         yield Notify("measured", dict(figures))
         self.reason = self.sizing.not_due(view)
         due = not self.reason
-        if due and self.kit.breaker.rests(self._conversation, now=self.request.now):
-            self.reason = "breaker_open"
+        if due:
+            self.reason = self._held_back(figures["tokens"] or 0)
         yield from self._send((yield from self._decide(view, due=due)))
+
+    def _held_back(self, tokens: int) -> str:
+        """Why a compaction that is due would be of no use, empty where it may be."""
+        reason, breaker, conversation = "", self.kit.breaker, self._conversation
+        if breaker.rests(conversation, now=self.request.now):
+            reason = "breaker_open"
+        elif breaker.held(conversation, tokens):
+            reason = "floor_above_threshold"
+        return reason
 
     def _decide(self, view: View, *, due: bool) -> Generator[Effect, object, View]:
         """The view to send: compacted where that is due, or as it is, and the provider asked to compact it."""
@@ -353,6 +362,9 @@ class _Story:
             self.reason, self.failed = error.reason, True
             if isinstance(error, NothingHelped):
                 self._pay(error.cost)
+            if error.reason == "no_smaller":
+                # What was prepared was cut for another size: that says nothing of this one's floor.
+                kit.breaker.unchanged(conversation, 0 if prepared else self.sizing.measured(view).tokens)
             if error.reason in NO_FAULT:
                 if prepared:
                     kit.preparations.wasted(conversation, now=now)
@@ -360,11 +372,22 @@ class _Story:
                 kit.breaker.failed(conversation, now=now)
             return None
         kit.breaker.succeeded(conversation)
+        yield from self._made(smaller, why)
         if prepared:
             kit.preparations.used(conversation)
         self._pay(made.cost)
         self.reason = "artifact_dropped" if self.stale else "prepared" if prepared else ""
         return smaller
+
+    def _made(self, smaller: View, why: Why) -> Generator[Effect, object, None]:
+        """Remembers what a compaction came to, so that the next one is not begun in vain."""
+        if why != "threshold":
+            return
+        tokens, threshold = self.sizing.measured(smaller).tokens, self.sizing.limits().threshold
+        breaker, length, now = self.kit.breaker, len(self.history.past), self.request.now
+        if breaker.compacted(self._conversation, length=length, tokens=tokens, threshold=threshold, now=now):
+            quick = breaker.state(self._conversation).quick
+            yield Notify("thrashing", {"refills": quick, "tokens": tokens, "threshold": threshold})
 
     def _pay(self, cost: Cost) -> None:
         self.summary_calls += cost.calls

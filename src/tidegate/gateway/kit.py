@@ -13,6 +13,7 @@ from tidegate.compactors.summary import Options, default_options
 from tidegate.config import ConfigError, Settings
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
+from tidegate.engine.breaker import Bounds, Breaker
 from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.request import Kit, Target
 from tidegate.overflow.classify import classify
@@ -37,6 +38,15 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         windows=Windows(),
         classify=judge,
         policy=settings.chosen({}, {}).policy,
+        breaker=Breaker(
+            Bounds(
+                first=compaction.rest_first_seconds,
+                most=max(compaction.rest_first_seconds, compaction.rest_most_seconds),
+                refills=compaction.refills,
+                refill_messages=compaction.refill_messages,
+                regrow_percent=compaction.regrow_percent,
+            )
+        ),
         options=_options(settings, catalogue),
         max_compactions=compaction.max_per_request,
         summary_max_calls=compaction.summary_max_calls,
