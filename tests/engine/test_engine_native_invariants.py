@@ -20,12 +20,14 @@ from tidegate.engine.router import Means, Wanted
 
 NATIVE = {"responses": ("openai", "openai-trigger", "summary"), "messages": ("anthropic", "summary")}
 MEANS = Means(on_demand="compact-2026-09-04", ways=("on-demand",))
+AT_A_THRESHOLD = Means(threshold="compact-2026-01-12", ways=("threshold",), least_trigger=1)
+EDIT = b'"compact_20260112"'
 FIRST = [("human", 1, 0), *[("round", 2, 2)] * 20]
 
 
-def targets(dialect: str, window: int) -> list[Target]:
+def targets(dialect: str, window: int, means: Means = MEANS) -> list[Target]:
     """Owners that differ by one thing each."""
-    one = target_of(dialect, window, wanted=Wanted(NATIVE[dialect], listed=NATIVE[dialect]), means=MEANS)
+    one = target_of(dialect, window, wanted=Wanted(NATIVE[dialect], listed=NATIVE[dialect]), means=means)
     return [one, replace(one, model="n"), replace(one, endpoint="http://else/v1"), replace(one, provider="azure")]
 
 
@@ -44,7 +46,8 @@ class Minter:
         body = json.loads(call.body)
         self.read_by_its_owner(call.body)
         trigger = call.path == "/responses" and "compaction_trigger" in json.dumps(body["input"][-1])
-        if not (trigger or call.path == "/responses/compact" or "compaction" in body):
+        alone = b'"pause_after_compaction"' in call.body
+        if not (trigger or call.path == "/responses/compact" or "compaction" in body or alone):
             return self.text(call)
         if self.fails and self.fails.pop(0):
             return Reply(500, b'{"error": {"message": "no"}}')
@@ -54,6 +57,8 @@ class Minter:
         number = len(self.minted)
         if self.dialect == "messages":
             block = {"type": "compaction", "content": f"Sealed {number}.", "signature": f"EuYB{number}"}
+            if self.to.means.threshold:
+                block = {"type": "compaction", "content": f"Sealed at a threshold, {number}."}
             answer: Json = {"type": "message", "content": [block], "stop_reason": "compaction"}
             self.minted[json.dumps(block).encode()] = binding_of(self.to, "messages")
             return Reply(200, json.dumps(answer).encode())
@@ -67,8 +72,9 @@ class Minter:
 
     def read_by_its_owner(self, raw: bytes) -> None:
         """What is sealed in a body is whole, and readable where it goes."""
-        marks = (b"gAAA-", b"EuYB")
+        marks = (b"gAAA-", b"EuYB", b"Sealed at a threshold")
         expected = sum(raw.count(mark) for mark in marks)
+        assert (marks[2] in raw) <= (raw.count(EDIT) == 1), "neither of header and edit goes without the other"
         here = binding_of(self.to, self.dialect)  # type: ignore[arg-type]
         found = sum(raw.count(item) for item, owner in self.minted.items() if owner == here)
         assert found == expected, "a sealed item was changed, or is another's"
@@ -77,7 +83,7 @@ class Minter:
 
 @examples(60)
 @given(
-    st.sampled_from([*NATIVE]),
+    st.sampled_from([("responses", MEANS), ("messages", MEANS), ("messages", AT_A_THRESHOLD)]),
     st.lists(
         st.tuples(st.integers(0, 3), st.booleans(), st.sampled_from(["", "stale", "rule"])), min_size=4, max_size=12
     ),
@@ -85,16 +91,18 @@ class Minter:
     st.integers(0, 60),
 )
 def test_what_is_sealed_goes_to_its_owner_whole_or_not_at_all(
-    dialect: str, turns: list[tuple[int, bool, str]], fails: list[bool], form: int
+    kind: tuple[str, Means], turns: list[tuple[int, bool, str]], fails: list[bool], form: int
 ) -> None:
+    dialect, means = kind
     made = finished(talk(dialect, form), FIRST)
     window = max(900, ruler(dialect, made.body()))
-    choices = targets(dialect, window)
+    choices = targets(dialect, window, means)
     minter = Minter(dialect, choices[0], fails)
     moods: list[str] = []
 
     def answer(seen: Exchange, raw: bytes) -> Head:
         minter.read_by_its_owner(raw)
+        assert (EDIT in raw) == (b"Sealed at a threshold" in raw)
         number = len(seen.sent) - 1
         if any(item in raw for item in minter.minted) and moods and (mood := moods.pop()):
             code = "invalid_encrypted_content" if mood == "stale" else None

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from agents import hold
-from native import WAYS, WINDOW, agent_at, natively, toml_of
+from native import LEAST_TRIGGER, WAYS, WINDOW, agent_at, natively, toml_of
 from running import Running, settings
 
 from tidegate.gateway.server import serving
 from tidegate.simulator import SimulatorSettings, serve
 from tidegate.simulator.compaction_settings import ResponsesCompaction
+from tidegate.simulator.context_settings import ContextManagement
 from tidegate.simulator.minting import Mint
 
 LEG = 14
@@ -33,6 +34,7 @@ PLANTED = {f"FACT-{number:02d}" for number in range(0, LEG, 5)}
         ("codex", "gpt-6.1-luna"),
         ("xai", "grok-4.6"),
         ("anthropic", "claude-opus-4-6"),
+        ("bedrock", "anthropic.claude-opus-4-6"),
     ],
 )
 def test_another_model_and_back(name, other):
@@ -64,8 +66,9 @@ def test_another_credential_and_back(name, bound):
         assert {record.org for record in gate.of("compaction")} == {"acme/search", "other/lab"}
 
 
-def test_another_workspace_of_anthropic_and_back():
-    way = WAYS["anthropic"]
+@pytest.mark.parametrize("name", ["anthropic", "bedrock"])
+def test_another_workspace_of_anthropic_and_back(name):
+    way = WAYS[name]
     with natively(way, orgs={"sk-a": "acme/search", "sk-b": "acme/lab"}) as gate:
         agent = agent_at(gate, way, key="sk-a")
         for key in ("sk-a", "sk-b", "sk-a"):
@@ -76,14 +79,16 @@ def test_another_workspace_of_anthropic_and_back():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("openai", "azure"), ("openai", "xai"), ("codex", "openai"), ("anthropic", "foundry")]
+    ("one", "other"),
+    [("openai", "azure"), ("openai", "xai"), ("codex", "openai"), ("anthropic", "foundry"), ("bedrock", "anthropic")],
 )
 def test_another_provider_and_back(one, other):
     first, second = WAYS[one], WAYS[other]
     sized = f'[models."*"]\nwindow = {WINDOW}\n'
+    same = {"window": WINDOW, "tool_rounds": 10**6, "context": ContextManagement(least_trigger=LEAST_TRIGGER)}
     with (
-        serve(SimulatorSettings(window=WINDOW, tool_rounds=10**6, profile=first.profile)) as here,
-        serve(SimulatorSettings(window=WINDOW, tool_rounds=10**6, profile=second.profile, seed=7)) as there,
+        serve(SimulatorSettings(profile=first.profile, **same)) as here,
+        serve(SimulatorSettings(profile=second.profile, seed=7, **same)) as there,
         serving(settings(toml_of(first, here.url) + toml_of(second, there.url) + sized)) as (base, app),
     ):
         gates = {one: Running(base, app, here), other: Running(base, app, there)}

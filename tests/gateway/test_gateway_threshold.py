@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import anthropic
 import pytest
 from agents import AGENTS, hold
 from native import LEAST_TRIGGER, WAYS, Way, agent_at, natively
@@ -209,3 +210,40 @@ def test_the_two_ways_never_read_each_others_blocks():
         assert {violation.rule for violation in gate.violations} <= {"unknown-field", "block-type"}
         assert all(record.outcome == "answered" for record in gate.of("main")[-10:])
         assert set(gate.of("main")[-1].facts) >= {"FACT-00", "FACT-05", "FACT-10"}
+
+
+CLOUDS: dict[str, tuple[str, Any]] = {
+    "Microsoft Foundry": (
+        "foundry",
+        lambda base: anthropic.AnthropicFoundry(base_url=f"{base}/foundry", api_key="k", max_retries=0),
+    ),
+    "Amazon Bedrock": (
+        "bedrock",
+        lambda base: anthropic.AnthropicBedrockMantle(
+            base_url=f"{base}/bedrock", api_key="k", aws_region="us-east-1", max_retries=0
+        ),
+    ),
+    "Claude Platform on AWS": (
+        "anthropic",
+        lambda base: anthropic.AnthropicAWS(
+            base_url=f"{base}/anthropic", api_key="k", aws_region="us-east-1", workspace_id="w", max_retries=0
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("cloud", list(CLOUDS))
+def test_the_clouds_own_clients(cloud, stream):
+    name, made = CLOUDS[cloud]
+    with natively(WAYS[name]) as gate:
+        agent = AGENTS["messages"](gate.base, model=WAYS[name].model, stream=stream)
+        client = made(gate.base)
+        agent.client = lambda _kind: client
+        hold(agent, "steps", 14)
+        assert gate.violations == []
+        assert len(gate.of("main")) == 14
+        assert len(gate.of("compaction")) >= 3
+        assert {turn.headers.get("x-tidegate-strategy") for turn in agent.turns} == {None, "anthropic"}
+        assert set(gate.of("main")[-1].facts) >= {"FACT-00", "FACT-05", "FACT-10"}
+        assert "compaction" not in json.dumps(agent.history)

@@ -259,3 +259,31 @@ class TestClouds:
         assert message.stop_reason == "compaction"
         told = client.beta.messages.create(**MODEL, betas=[ON_DEMAND], messages=[message.to_param(), ASK])
         assert said(told) == "I know FACT-01, FACT-02."
+
+    def test_claude_on_google_cloud(self, simulator):
+        client = anthropic.AnthropicVertex(
+            base_url=simulator.url + "/v1", access_token="any", project_id="p", region="us-east5", max_retries=0
+        )
+        self.both(client)
+
+    def test_claude_platform_on_aws(self, simulator):
+        client = anthropic.AnthropicAWS(
+            base_url=simulator.url, api_key="any", aws_region="us-east-1", workspace_id="w", max_retries=0
+        )
+        self.both(client)
+
+    def both(self, client):
+        """Compaction on demand, and at a threshold."""
+        message = client.beta.messages.create(**COMPACT, messages=HISTORY)
+        assert message.stop_reason == "compaction"
+        told = client.beta.messages.create(**MODEL, betas=[ON_DEMAND], messages=[message.to_param(), ASK])
+        assert said(told) == "I know FACT-01, FACT-02."
+        request = {**MANAGED, "messages": [*LONG, {"role": "assistant", "content": "Yes."}, ASK]}
+        assert [block.type for block in client.beta.messages.create(**request).content] == ["compaction", "text"]
+
+    def test_bedrocks_messages_api(self, simulator):
+        client = anthropic.AnthropicBedrockMantle(
+            base_url=simulator.url, api_key="any", aws_region="us-east-1", max_retries=0
+        )
+        request = {**MANAGED, "messages": [*LONG, {"role": "assistant", "content": "Yes."}, ASK]}
+        assert [block.type for block in client.beta.messages.create(**request).content] == ["compaction", "text"]
