@@ -38,7 +38,7 @@ def measure(
         if not covered <= report.length <= length:
             continue
         then = fixed + sums[report.length]
-        if not _possible(report.input_tokens, then, window):
+        if why_impossible(report.input_tokens, then, window):
             continue
         baseline = report.input_tokens + sums[length] - sums[report.length]
         ratio = min(ratio_max, max(1.0, report.input_tokens / then)) if then > 0 else 1.0
@@ -50,7 +50,14 @@ def _longest_first(report: Baseline) -> int:
     return -report.length
 
 
-def _possible(reported: int, estimated: int, window: int | None) -> bool:
-    if reported <= 0 or reported * 3 < estimated:
-        return False
-    return not window or reported <= 2 * window
+def why_impossible(reported: int, estimated: int, window: int | None, size_bytes: int | None = None) -> str:
+    """Why input tokens that were reported can't be those of what was sent, of so many estimated tokens and bytes, to a
+    model of that window: `none`, `bytes`, `estimate`, `window`; empty where they can."""
+    if reported <= 0:
+        return "none"
+    if size_bytes is not None and reported > size_bytes:
+        # No tokenizer makes more tokens than bytes: a sum over rounds of the provider's own tools, or nonsense.
+        return "bytes"
+    if reported * 3 < estimated:
+        return "estimate"
+    return "window" if window and reported > 2 * window else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from tidegate.context.calibration import why_impossible
 from tidegate.context.measured import Baseline
 from tidegate.engine.checkpoint import Checkpoint, Report, StoreError
 from tidegate.engine.effects import Effect, Finish, Notify, Save
@@ -37,9 +38,11 @@ def learn(
     request, target, windows = sizing.request, sizing.request.target, sizing.kit.windows
     usage = finish.usage
     tokens = usage.input_tokens if usage else 0
-    if tokens > len(view.body):
-        # No tokenizer makes more tokens than bytes: a sum over rounds of the provider's own tools, or nonsense.
-        yield Notify("skipped", {"reason": "impossible_usage"})
+    if why_impossible(tokens, 0, None, len(view.body)) == "bytes":
+        yield Notify("skipped", {"reason": "impossible_usage", "by": "bytes"})
+        return
+    if finish.finish == "error":
+        # Whatever it counted, it did not succeed.
         return
     if as_it_is:
         length, cached = len(sizing.history.past), usage.cached_tokens if usage else None
@@ -50,9 +53,17 @@ def learn(
     if full:
         window = sizing.limits().window
         yield Notify("window_full", {"rule": rule, "tokens": tokens, "sent": sent.tokens, "window": window})
-        tokens = max(tokens, window or 0, sizing.measured(view).tokens)
     elif tokens:
         windows.succeeded(target.endpoint, target.model, tokens, now=request.now)
+    doubt = why_impossible(tokens, sizing.measured(view).local, sizing.limits().window) if tokens else ""
+    if doubt:
+        # Too few are kept, though never believed as a size: that a history grows and is counted as no larger tells that
+        # it is cut.
+        yield Notify("skipped", {"reason": "impossible_usage", "by": doubt})
+    if doubt == "window":
+        tokens = 0
+    if full:
+        tokens = max(tokens, sizing.limits().window or 0, sizing.measured(view).tokens)
     if tokens and (full or as_it_is):
         yield from keep(request, _report(sizing, view, tokens))
 
