@@ -83,6 +83,8 @@ def _section(provider: Provider) -> Iterator[str]:
     yield f"### {provider.name}"
     yield f"{provider.title}. Sources: [{provider.name}.toml](../providers/{provider.name}.toml)."
     facts = list(provider.notes)
+    if provider.bridge:
+        facts.append("Chat completions may be answered by the Responses API, which compacts (`compaction.bridge`).")
     if provider.inband:
         facts.append("Compacts within a Responses request where that asks for it (`context_management`).")
     facts += [

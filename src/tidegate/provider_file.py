@@ -283,6 +283,9 @@ class Provider(Data):
     """Seconds one call of the provider's own compaction may take; None: as configured."""
     inband: bool = False
     """`context_management` within a Responses request is honoured: the only way where the history is the provider's."""
+    bridge: bool = False
+    """What chat completions ask of a model, the Responses API can be asked as well, for every model here: so a chat
+    client's history may be compacted there (`compaction.bridge`)."""
     minimum_trigger: Mapping[str, PositiveInt] = {}
     """Smallest threshold the provider accepts, tokens, by strategy."""
     betas: Betas = Betas()

@@ -94,3 +94,13 @@ def test_what_an_endpoint_has_shown_to_have_is_tried_there() -> None:
     found = route_of("generic/m", "responses", settings, catalogue(settings), known)
     assert found.names == ("openai", "summary")
     assert found.strategies[0].reason.endswith("the endpoint has shown to have it")
+
+
+def test_chat_over_the_bridge(tmp_path: Path) -> None:
+    toml = '[compaction]\nbridge = "auto"\n'
+    told = json.loads(run("openai/gpt-6-sol", "--dialect", "chat", "--json", toml=toml, folder=tmp_path).output)
+    assert [choice["name"] for choice in told["strategies"]] == ["openai", "openai-trigger", "summary"]
+    assert "over the bridge to the Responses API" in told["strategies"][0]["reason"]
+    assert {"openai", "openai-trigger"}.isdisjoint(choice["name"] for choice in told["excluded"])
+    plain = json.loads(run("groq/x", "--dialect", "chat", "--json", toml=toml, folder=tmp_path).output)
+    assert [choice["name"] for choice in plain["strategies"]] == ["summary"]

@@ -18,11 +18,14 @@ from tidegate import config
 from tidegate.cli.misconfigured import Misconfigured
 from tidegate.config import Settings
 from tidegate.engine import router
+from tidegate.engine.bridge import OVER_IT
 from tidegate.engine.capabilities import Capabilities
 from tidegate.gateway.catalogue import catalogue
 from tidegate.gateway.targets import NoProvider, Targets
-from tidegate.providers import Catalogue, ProviderError
+from tidegate.providers import Catalogue, Provider, ProviderError
 from tidegate.wire.conversation import DialectName
+
+OVER = "over the bridge to the Responses API, where all of the request has its like there (compaction.bridge)"
 
 
 @click.command()
@@ -87,6 +90,18 @@ def route_of(
     provider, targets = known.get(prefix), Targets(settings, known)
     if dialect not in provider.dialects:
         raise click.ClickException(f"Provider {prefix} serves {', '.join(provider.dialects)}, not {dialect}.")
+    found = _route(provider, model, dialect, targets, capabilities)
+    if dialect != "chat" or settings.compaction.bridge != "auto" or not provider.bridge:
+        return found
+    there = _route(provider, model, "responses", targets, capabilities)
+    over = [router.Choice(it.name, f"{it.reason}; {OVER}") for it in there.strategies if it.name in OVER_IT]
+    names = {it.name for it in over}
+    return router.Route((*over, *found.strategies), tuple(it for it in found.excluded if it.name not in names))
+
+
+def _route(
+    provider: Provider, model: str, dialect: DialectName, targets: Targets, capabilities: Capabilities | None
+) -> router.Route:
     wanted, missing = targets.wanted(provider, model, dialect), router.NOTHING
     if capabilities is not None:
         with suppress(NoProvider):  # no base URL yet: nothing was seen of it

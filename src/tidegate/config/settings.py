@@ -256,6 +256,11 @@ class CompactionSettings(Section):
         description="Ways of compacting, best first: others are not tried. Of a provider only those that its file "
         "lists; default: all of these. `elide` is not built yet and passed over.",
     )
+    bridge: Literal["auto", "never"] = Field(
+        default="never",
+        description="Serve a chat completions client by the Responses API once its history needs compaction, where the "
+        "provider compacts there and every field of the request has its like there: for that request only.",
+    )
     inband: Literal["auto", "always"] = Field(
         default="auto",
         description="Whose Responses requests may ask the provider to compact within them (`openai-inband`), besides "

@@ -171,6 +171,8 @@ class _Story:
         self.request, self.kit, self.history = request, kit, history
         self.whole = plain(history)
         self.sizing = Sizing(request, kit, history)
+        if request.counted:
+            self.sizing = self.sizing.refused(self.whole, request.counted)
         self.compactions = 0
         self.allowed = kit.max_compactions
         """One more where one was prepared: that leaves what recoveries need."""

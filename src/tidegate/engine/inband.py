@@ -66,7 +66,9 @@ def turn_of(sizing: Sizing, view: View, conversation: Callable[[], bytes]) -> Tu
     threshold and gave none, are not asked again. Nor does it save a request that is over the window.
     """
     request, kit, history = sizing.request, sizing.kit, sizing.history
-    size, limits = sizing.measured(view).tokens, sizing.limits()
+    if history.conversation.dialect != "responses":
+        return None
+    size, limits = sizing.measured(view).tokens, sizing.shown[-1] if sizing.shown else sizing.limits()
     if not limits.threshold or not limits.limit or not limits.threshold * EARLY <= size < limits.limit:
         return None
     threshold = threshold_of(request, kit)

@@ -81,6 +81,8 @@ class Request(msgspec.Struct, frozen=True):
     """Seconds since the epoch when it arrived."""
     hands_off: str = ""
     """Why the request must pass untouched (a bypass header, the agent's own compaction), empty for no reason."""
+    counted: int = 0
+    """Input tokens that all of it takes, as known from the same history in another shape; 0 where nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ class AsgiClient:
     provider: str = ""
     model: str = ""
     """Whose answer it is, and of which model; for the log."""
+    bridge: str = ""
+    """What became of a chat conversation that another API might have served; for the client."""
 
     def can_wait_awake(self) -> bool:
         """Whether heartbeats can be sent."""
@@ -124,6 +126,8 @@ class AsgiClient:
     async def answer_head(self, status: int, headers: Headers) -> None:
         """Begins with the head of an upstream's answer. Raises `UpstreamError` for a status that HTTP does not have."""
         given = answer_headers(status, headers, self.request_id, self.outcome)
+        if self.bridge:
+            given = [*given, (b"x-tidegate-bridge", self.bridge.encode())]
         self.answering = True
         await self._begin(status, given)
 

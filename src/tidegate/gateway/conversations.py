@@ -8,18 +8,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from tidegate.config import Settings
+from tidegate.context.budget import Policy
 from tidegate.drive.aio import Driver, Pace, prepare
 from tidegate.drive.direct import Begun, Direct
 from tidegate.drive.flights import Flights
-from tidegate.engine.checkpoint import Store
+from tidegate.engine import bridge
+from tidegate.engine.checkpoint import Found, Store, StoreError
 from tidegate.engine.effects import Notify, Outcome, Prepare, UpstreamError
 from tidegate.engine.exchange import Life, counted, exchange, relayed
 from tidegate.engine.request import Kit, Request
+from tidegate.engine.view import read_history
 from tidegate.gateway.arrival import Arrival, Receive
 from tidegate.gateway.asgi import AsgiClient, CutShort
+from tidegate.gateway.bridged import BridgedClient
 from tidegate.gateway.credentials import Tenants
 from tidegate.gateway.edge import Edge, Host, Line
 from tidegate.gateway.heading import Headings
@@ -32,6 +38,7 @@ from tidegate.gateway.upstream import ClientUpstream
 from tidegate.gateway.windows import Asking
 from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
+from tidegate.wire.bridge import Unmapped, responses_body
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
 from tidegate.wire.own_compaction import own_compaction
 
@@ -87,6 +94,8 @@ class Conversations:
         self.headings = Headings(targets, environ)
         self.flights = Flights(prepare_at_once=settings.compaction.prepare_at_once)
         self.asking = Asking(targets, pool.beside(max_per_host=1), enabled=settings.upstream.ask_windows)
+        self.bridges = settings.compaction.bridge == "auto"
+        self._unprepared: dict[Policy, Policy] = {}
         self.store_faults = Seldom(60)
         stream = settings.stream
         self.pace = Pace(
@@ -102,18 +111,56 @@ class Conversations:
     ) -> None:
         """Answers one request. Raises `NoProvider`, `BodyTooLarge`, `UpstreamError`, `ClientGone` and `CutShort`."""
         crossing = Crossing(self, arrival, where, dialect, await whole_body(arrival, receive, self.body_limit))
-        await while_connected(crossing.drive(client), receive, lambda: client.ended)
+        work = crossing.drive(client) if crossing.bridge is None else self._over(crossing, crossing.bridge, client)
+        await while_connected(work, receive, lambda: client.ended)
+
+    def unprepared(self, request: Request) -> Request:
+        """The same, with nothing prepared behind its answer."""
+        policy = self.kit.policy_for(request.target)
+        quiet = self._unprepared.get(policy)
+        if quiet is None:
+            quiet = self._unprepared[policy] = replace(policy, prepare_percent=None)
+        return msgspec.structs.replace(request, target=replace(request.target, policy=quiet))
+
+    async def _over(self, crossing: Crossing, over: Crossing, client: AsgiClient) -> None:
+        """Answers a chat request by another API, or, where that comes to nothing, as what it is."""
+        client.bridge = "responses"
+        try:
+            await over.drive_over(client, crossing)
+        except UpstreamError as error:
+            if client.answering:
+                raise
+            told = error
+        except CutShort:
+            raise
+        except Exception as error:
+            crossing.notify(fault("bridge", error))
+            if client.answering:
+                raise
+            told = UpstreamError("fault")
+        else:
+            return
+        crossing.notify(Notify("skipped", {"reason": "unbridged", "error": str(told)}))
+        over.failed_over()
+        client.bridge = "failed"
+        await crossing.drive(client)
 
     def at_once(self, arrival: Arrival, where: Route, dialect: DialectName, line: Line, host: Host) -> None:
         """Answers one request, whose body is there, by plain calls; what needs waiting goes on in a task.
 
-        Raises `NoProvider` and `BodyTooLarge`, where nothing has been done yet.
+        Raises `NoProvider`, `BodyTooLarge` and `NeedsWaiting`, where nothing has been done yet.
         """
         crossing = Crossing(self, arrival, where, dialect, line.body)
+        if crossing.bridge is not None or crossing.unmapped:
+            raise NeedsWaiting
         edge = Edge(line, crossing, host)
         Direct(
             crossing.life, dialect, line, edge, self.store, self.times, self.pace.hold_bytes, crossing.notify
         ).start()
+
+
+class NeedsWaiting(Exception):
+    """A request that can't be answered by plain calls."""
 
 
 class Crossing:
@@ -122,11 +169,29 @@ class Crossing:
     Making one raises `NoProvider` and `BodyTooLarge`; whatever else goes wrong, the request is relayed.
     """
 
-    __slots__ = ("_heading", "_house", "arrival", "dialect", "life", "reading", "upstream")
+    __slots__ = (
+        "_counted", "_heading", "_house", "arrival", "bridge", "dialect", "life", "reading", "request", "unmapped",
+        "upstream",
+    )  # fmt: skip
 
-    def __init__(self, house: Conversations, arrival: Arrival, where: Route, dialect: DialectName, body: bytes) -> None:
-        self._house, self.arrival, self.dialect = house, arrival, dialect
-        self.reading = reading = self._read(where, body)
+    def __init__(
+        self,
+        house: Conversations,
+        arrival: Arrival,
+        where: Route,
+        dialect: DialectName,
+        body: bytes,
+        over: Reading | None = None,
+        counted: int = 0,
+    ) -> None:
+        """`over`: what is sent in place of `body`, by another API than the client's, and the tokens that it takes."""
+        self._house, self.arrival, self.dialect, self._counted = house, arrival, dialect, counted
+        self.bridge: Crossing | None = None
+        """The same request by another API, to be tried first."""
+        self.unmapped = ""
+        """Why that can't be, where it would have been its time."""
+        self.request: Request | None = None
+        self.reading = reading = over or self._read(where, body)
         self._heading = heading = house.headings.of(
             arrival, where, reading.choice.provider, dialect, watched=not reading.reason
         )
@@ -157,6 +222,8 @@ class Crossing:
         house = self._house
         client.provider, client.model = self.provider, self.model
         client.streams = self.reading.conversation is not None and self.reading.conversation.stream
+        if self.unmapped:
+            client.bridge = f"unmapped {self.unmapped}"
         # Only here: a crossing that held what holds it would outlive its request.
         upstream = self.upstream.telling(self.heard)
         driver = Driver(self.dialect, upstream, client, house.store, house.flights, house.pace, self.notify)
@@ -173,6 +240,22 @@ class Crossing:
         if failed:
             client.outcome = Outcome(reason="fault")
             await pass_on(await upstream.send(None, {}), client)
+
+    async def drive_over(self, client: AsgiClient, own: Crossing) -> None:
+        """Drives the exchange for a client of another API, whose `own` request this stands for. Raises `UpstreamError`,
+        also where that one should be sent."""
+        house, conversation = self._house, own.reading.conversation
+        assert conversation is not None
+        client.provider, client.model, client.streams = self.provider, self.model, conversation.stream
+        upstream, written = self.upstream.telling(self.heard), BridgedClient(client, conversation)
+        driver = Driver(self.dialect, upstream, written, house.store, house.flights, house.pace, self.notify)
+        await driver.drive(self.life)
+
+    def failed_over(self) -> None:
+        """This way is not tried again for a while."""
+        if self.request is not None:
+            target, now = self.request.target, self.request.now
+            self._house.kit.capabilities.troubled(target.endpoint, target.model, bridge.BRIDGE, now=now)
 
     def prepare(self, effect: Prepare) -> bool:
         """Begins a compaction for a later turn, with this client's credential."""
@@ -228,11 +311,52 @@ class Crossing:
         try:
             target = house.targets.target(reading.choice, self.dialect)
             tenant = house.tenants.of(heading.secret, heading.root)
-            request = Request(self.arrival.id, reading.conversation, tenant, target, self.arrival.began, reading.reason)
-            return counted(request, house.kit) if where.kind == "count" else exchange(request, house.kit)
+            arrival, reason = self.arrival, reading.reason
+            request = Request(
+                arrival.id, reading.conversation, tenant, target, arrival.began, reason, counted=self._counted
+            )
+            if where.kind == "count":
+                return counted(request, house.kit)
+            if self._counted:
+                self.request = bridge.taken_over(request, house.kit)
+                return bridge.bridged(exchange(self.request or request, house.kit))
+            if house.bridges and self.dialect == "chat" and not reason and self._build_bridge(where, request):
+                request = house.unprepared(request)
+            return exchange(request, house.kit)
         except Exception as error:
             self.notify(fault("target", error))
             return relayed("fault")
+
+    def _build_bridge(self, where: Route, request: Request) -> bool:
+        """Finds the same request by the Responses API, where the provider has both and this history is due. Whether it
+        will have its turn if not now: then no summary is prepared for it."""
+        house, choice = self._house, self.reading.choice
+        if not choice.provider.bridge or "responses" not in choice.provider.dialects or where.base != "api":
+            return False
+        size = bridge.size(request, house.kit, self._known(request))
+        if not size.near:
+            return False
+        try:
+            body = responses_body(request.conversation)
+        except Unmapped as error:
+            self.unmapped = error.what if size.due else ""
+            return False
+        if size.due:
+            reading = Reading(choice, body, house.kit.recall.read("responses", body), changed=True)
+            there = Route("conversation", "/responses", "api", "responses", where.provider)
+            over = Crossing(house, self.arrival, there, "responses", body, reading, size.tokens)
+            self.bridge = over if over.request is not None else None
+        return True
+
+    def _known(self, request: Request) -> Found:
+        """What the store has of earlier sendings of this history."""
+        kit = self._house.kit
+        chain = read_history(request.conversation, request.tenant, kit.hasher, kit.ledger).chain
+        try:
+            found = self._house.store.find(request.tenant, chain.bucket, chain.prefixes())
+        except StoreError:
+            return Found()
+        return found if isinstance(found, Found) else Found()
 
 
 def _hands_off(arrival: Arrival, conversation: Conversation) -> str:

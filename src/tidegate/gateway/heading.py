@@ -49,7 +49,7 @@ class Headings:
 
         Raises `NoProvider` where the provider has no address, `UpstreamError` where a header can't be written.
         """
-        key = (arrival.alike, provider.name, watched)
+        key = (arrival.alike, provider.name, watched, dialect)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._make(arrival, where, provider, dialect, watched=watched)
