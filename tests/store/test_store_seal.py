@@ -1,6 +1,8 @@
 """What is sealed opens only with its key, in its place, undamaged."""
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +61,12 @@ def test_purposes_have_different_keys() -> None:
     assert derive(KEY, "one") != derive(KEY, "two")
     with pytest.raises(ValueError, match="32 bytes"):
         derive(KEY[:31], "one")
+
+
+@pytest.mark.parametrize("secret", [KEY, KEY * 5])
+def test_keys_are_derived_by_hkdf(secret: bytes) -> None:
+    by_the_library = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"tidegate hash v1")
+    assert derive(secret, "hash v1") == by_the_library.derive(secret)
 
 
 def test_a_sealer_does_not_show_its_key() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,15 @@ SEAMS: int = 4
 
 ITEM_BYTES: int = 640
 """Of memory that an item of a history takes, roughly: its facts, its fingerprint, its numbers and its links."""
+
+
+_ZEROS: Final = [array("Q", bytes(8 * count)) for count in range(65)]
+_NO_SEAMS: Final[dict[int, Seam]] = {}
+
+
+def _zeros(count: int) -> array[int]:
+    """So many zeros; shared, not to be changed: most conversations have nothing else to count."""
+    return _ZEROS[count] if count < len(_ZEROS) else array("Q", bytes(8 * count))
 
 
 class Past:
@@ -53,20 +63,20 @@ class Past:
         self.entries: tuple[Entry, ...] = ()
         self.sums = array("Q", (estimator.tokens(units),))
         """`sums[k]`: estimated tokens of the first k items, and of what stands before them that makes no whole one."""
-        self.units = array("Q", (units,))
+        self.units = array("Q", (units,)) if units else _zeros(1)
         """The same before it is rounded; only the first of them where the estimator counts whole tokens."""
         self.humans = array("q")
         """The newest item with the user's own words up to each position, that included; -1 for none."""
         self.turns = array("q")
         """The newest assistant item that does not follow another, up to each position; -1 for none."""
-        self.thoughts = array("Q", (0,))
+        self.thoughts = _zeros(1)
         """`thoughts[k]`: items with thinking blocks among the first k."""
-        self.marks = array("Q", (0,))
+        self.marks = _zeros(1)
         """`marks[k]`: cache marks on the first k items."""
         self.odd: int | None = None
         """The first item that stands for what Tidegate can't read: an artifact of another's making, a reference."""
-        self._chains: dict[bytes, Chain] = {}
-        self._seams: dict[int, Seam] = {}
+        self._chains: tuple[Chain, ...] = ()
+        self._seams: dict[int, Seam] = _NO_SEAMS
         self._facts: list[Facts] | None = None
 
     def __len__(self) -> int:
@@ -89,15 +99,21 @@ class Past:
         """The first `kept` items, and new ones after them."""
         past = Past(self.estimator)
         past.entries = self.entries[:kept] + tuple(new)
-        past.units = self.units[: kept + 1]
+        whole = self.estimator.per_token == 1
+        past.units = self.units if whole else self.units[: kept + 1]
         past.sums, past.thoughts = self.sums[: kept + 1], self.thoughts[: kept + 1]
         past.marks = self.marks[: kept + 1]
         past.humans, past.turns = self.humans[:kept], self.turns[:kept]
         past.odd = self.odd if self.odd is not None and self.odd < kept else None
         past._append(kept, new)
+        if not past.thoughts[-1]:
+            past.thoughts = _zeros(len(past.thoughts))
+        if not past.marks[-1]:
+            past.marks = _zeros(len(past.marks))
         # Both are replaced as they grow, never changed, so another thread may do so now.
-        past._chains = {tenant: chain.cut(kept) for tenant, chain in self._chains.items()}
-        past._seams = {at: known for at, it in self._seams.items() if (known := it.cut(kept)) is not None}
+        past._chains = tuple([chain.cut(kept) for chain in self._chains])
+        if self._seams:
+            past._seams = {at: known for at, it in self._seams.items() if (known := it.cut(kept)) is not None}
         return past
 
     def _append(self, position: int, new: Sequence[Entry]) -> None:
@@ -136,15 +152,17 @@ class Past:
     def chain(self, hasher: Hasher, tenant: bytes, dialect: DialectName) -> Chain:
         """The chain of these items for a tenant."""
         chains = self._chains
-        chain = chains.get(tenant)
+        chain: Chain | None = None
+        for known in chains:
+            if known.tenant == tenant:
+                chain = known
         if chain is None:
             chain = hasher.chain(tenant, dialect, ())
         missing = len(self.entries) - len(chain)
         if missing:
             chain = hasher.longer(chain, [entry.fingerprint for entry in self.entries[-missing:]])
-            if len(chains) >= TENANTS and tenant not in chains:
-                chains = {}
-            self._chains = {**chains, tenant: chain}
+            others = [known for known in chains if known.tenant != tenant]
+            self._chains = (*others, chain) if len(others) < TENANTS else (chain,)
         return chain
 
     def seam(self, at: int) -> Seam:

@@ -120,7 +120,7 @@ class Recall:
     """A bounded memory of bodies; the least recently used are forgotten first. May be shared by threads: what is
     remembered is never changed, and where two add at once the worst is that a body is forgotten early."""
 
-    __slots__ = ("_at", "_bytes", "_changes", "_hasher", "_max", "_records")
+    __slots__ = ("_at", "_bytes", "_changes", "_hasher", "_max", "_records", "_told")
 
     def __init__(self, hasher: Hasher, max_bytes: int = MAX_BYTES) -> None:
         """Takes about `max_bytes` of memory at most."""
@@ -129,6 +129,7 @@ class Recall:
         self._at: dict[int, tuple[Record, ...]] = {}
         self._bytes = 0
         self._changes = 0
+        self._told: Conversation | None = None
 
     def __len__(self) -> int:
         """How many bodies are remembered."""
@@ -285,6 +286,10 @@ class Recall:
             start = spans[conversation.items_key][1] - 1
             tail_size = len(raw) - start
             tail = raw[start:] if tail_size <= SHORT_TAIL else self._hasher.raw(raw[start:])
+            if told == self._told:
+                told = self._told  # one agent's conversations are told alike: kept once
+            else:
+                self._told = told
         marks = _thinned(marks)
         weight = RECORD_BYTES + len(tail) + MARK_BYTES * len(marks) + (ITEM_BYTES + 16) * len(bounds[0])
         weight += note.past.weight if note.past else 0

@@ -368,17 +368,16 @@ class Direct:
             self._response.resume()
 
     def _whole(self, answer: HeldAnswer) -> None:
-        """The answer has come whole. It is learned from before its end is told: the client may send its next turn the
-        moment this one ends, through any worker."""
+        """The answer has come whole. What is left to do is done before its end is told: the client may send its next
+        turn the moment this one ends, through any worker."""
         self._line.on_gone = self._line.on_resume = None
         self._told = True
         try:
             self._resume(answer.finish(complete=True))
         except StopIteration:
-            pass
+            self._end()
         finally:
             self._line.end()
-        self._end()
 
     def _cut(self) -> None:
         """The upstream's answer broke off: the client sees the cut too."""

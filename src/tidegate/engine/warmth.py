@@ -31,8 +31,8 @@ class Sending(NamedTuple):
 
 
 class _Sendings(msgspec.Struct, gc=False):
-    lengths: array[int]
-    times: array[float]
+    pairs: array[float]
+    """Length and time of each, one after the other."""
     told: bool | None = None
     """Whether the newest answer spoke of cached tokens; None before an answer that could."""
 
@@ -56,15 +56,14 @@ class Warmth:
         known = kept.get(key)
         if known is None:
             # What was sent under another checkpoint began otherwise: there is nothing yet that could be cached.
-            kept[key] = _Sendings(array("I", (length,)), array("d", (now,)))
+            kept[key] = _Sendings(array("d", (length, now)))
             while len(kept) > CAPACITY:
                 kept.popitem(last=False)
             return
         known.told = None if cached_tokens is None else cached_tokens > 0
-        known.lengths.append(length)
-        known.times.append(now)
-        if len(known.lengths) > 2 * SENDINGS:
-            del known.lengths[:-SENDINGS], known.times[:-SENDINGS]
+        known.pairs.extend((length, now))
+        if len(known.pairs) > 4 * SENDINGS:
+            del known.pairs[: -2 * SENDINGS]
         try:
             kept.move_to_end(key)
         except KeyError:  # forgotten by another thread just now
@@ -75,4 +74,5 @@ class Warmth:
         known = self._kept.get(key)
         if known is None or known.told is False:
             return ()
-        return tuple(Sending(*pair) for pair in zip(known.lengths, known.times, strict=False))
+        pairs = known.pairs.tolist()
+        return tuple(Sending(int(length), at) for length, at in zip(pairs[::2], pairs[1::2], strict=False))

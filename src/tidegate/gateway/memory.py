@@ -47,6 +47,7 @@ def settle() -> None:
     small request's time (measured).
     """
     gc.collect()
+    release()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -44,7 +44,7 @@ class MemoryStore:
         self._used: OrderedDict[_Key, float] = OrderedDict()  # least recently used first
         self._rows: dict[tuple[bytes, bytes], dict[str, Checkpoint]] = {}  # (tenant, chain) -> binding -> row
         self._lengths: dict[_Bucket, Counter[int]] = {}
-        self._reports: OrderedDict[_Bucket, deque[Report]] = OrderedDict()
+        self._reports: OrderedDict[_Bucket, tuple[Report, ...]] = OrderedDict()
         self._report_count = 0
         self._closed = False
 
@@ -96,14 +96,13 @@ class MemoryStore:
         """Adds a report; the newest 16 of its (tenant, bucket) are kept."""
         with self._lock:
             self._check_open()
-            kept = self._reports.setdefault((tenant, report.bucket), deque(maxlen=REPORTS_PER_BUCKET))
-            same = next((known for known in kept if is_same_view(known, report)), None)
-            if same is not None:
-                kept.remove(same)
-            else:
-                self._report_count += len(kept) < REPORTS_PER_BUCKET
-            kept.append(report)
-            self._reports.move_to_end((tenant, report.bucket))
+            key = tenant, report.bucket
+            kept = self._reports.get(key, ())
+            others = [known for known in kept if not is_same_view(known, report)]
+            newest = (*others, report)[-REPORTS_PER_BUCKET:]
+            self._report_count += len(newest) - len(kept)
+            self._reports[key] = newest
+            self._reports.move_to_end(key)
             while self._report_count > self._max_entries and len(self._reports) > 1:
                 _, gone = self._reports.popitem(last=False)
                 self._report_count -= len(gone)
@@ -149,7 +148,7 @@ class MemoryStore:
 _NOTHING: Final = Found()
 
 
-def _of(reports: deque[Report], chains: Mapping[int, bytes]) -> tuple[Report, ...]:
+def _of(reports: tuple[Report, ...], chains: Mapping[int, bytes]) -> tuple[Report, ...]:
     """Those of a history's beginnings, newest first."""
     return tuple([report for report in reversed(reports) if chains.get(report.length) == report.chain])
 
