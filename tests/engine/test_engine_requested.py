@@ -13,7 +13,7 @@ from tidegate.compactors.strategy import CompactionFailed
 from tidegate.compactors.summary import focused
 from tidegate.context.budget import Policy
 from tidegate.engine.checkpoint import Report
-from tidegate.engine.exchange import Compacted, requested
+from tidegate.engine.exchange import Compacted, kept_inside, requested
 
 DIALECTS = pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
 
@@ -123,3 +123,44 @@ def test_a_report_is_not_needed_and_one_that_is_there_counts():
     assert any(isinstance(record, Report) for record in world.kept)
     got, _ = asked(world, raw)
     assert got.before > ruler("chat", raw) * 1.5
+
+
+# -- only where it is due --------------------------------------------------------------------------------------------
+
+
+def due(world: Gateway, raw: bytes) -> tuple[Compacted | None, Exchange]:
+    made: list[Compacted | None] = []
+
+    def life(request: Any, kit: Any) -> Any:
+        made.append((yield from kept_inside(request, kit)))
+
+    seen = world.serve(raw, life=life)
+    return made[0], seen
+
+
+@DIALECTS
+def test_below_the_threshold_a_history_is_left_as_it_is(dialect):
+    got, seen = due(gateway(dialect, 200_000), body(dialect, 10))
+    assert got is None
+    assert seen.calls == []
+
+
+@DIALECTS
+def test_above_it_the_history_comes_down_to_the_target(dialect):
+    raw = body(dialect, 10)
+    window = ruler(dialect, raw)
+    got, _ = due(gateway(dialect, window), raw)
+    assert got is not None
+    assert got.before > window * 0.8
+    assert got.after <= window * 0.55
+
+
+@DIALECTS
+def test_what_was_compacted_before_is_used_again_without_a_call(dialect):
+    raw = body(dialect, 10)
+    world = gateway(dialect, ruler(dialect, raw))
+    first, _ = due(world, raw)
+    again, seen = due(world, raw)
+    assert first is not None
+    assert again is not None
+    assert (again.view.body, again.made, seen.calls) == (first.view.body, None, [])

@@ -6,7 +6,7 @@ Knows effects, the upstream and the client's side as protocols; no HTTP server. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -131,6 +131,24 @@ class Driver:
             life.close()
             for answer in self.answers:
                 await answer.close()
+
+    async def result(self, asked: Generator[Effect, object, T]) -> T:
+        """Runs what sends nothing for a client, and gives what comes of it. Raises what it raises."""
+        try:
+            effect = next(asked)
+            while True:
+                error: Exception | None = None
+                result: object = None
+                try:
+                    result = await self._perform(effect)
+                except Exception as raised:
+                    error = raised
+                effect = asked.send(result) if error is None else asked.throw(error)
+        except StopIteration as end:
+            made: T = end.value
+            return made
+        finally:
+            asked.close()
 
     async def _go_on(self, life: Life, begun: Begun) -> None:
         if begun.answer is not None and begun.head is not None:

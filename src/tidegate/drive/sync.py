@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply
 from tidegate.drive.held import Held, to_fall_back_on
@@ -38,6 +38,8 @@ from tidegate.wire.conversation import DialectName
 
 COMPACTION_SECONDS: Final = 540.0
 """All calls of one compaction together: clients send again after ten minutes."""
+
+T = TypeVar("T")
 
 
 class Incoming(Protocol):
@@ -238,6 +240,28 @@ class Driver:
             return
         finally:
             passing.close()
+
+    def result(self, asked: Generator[Effect, object, T]) -> T:
+        """Runs what sends nothing for a client, and gives what comes of it. Raises what it raises."""
+        try:
+            effect = self._thought(asked, None, None)
+            while True:
+                error: Exception | None = None
+                result: object = None
+                try:
+                    result = self._perform(effect)
+                except Exception as raised:
+                    error = raised
+                effect = self._thought(asked, result, error)
+        except StopIteration as end:
+            made: T = end.value
+            return made
+        finally:
+            asked.close()
+
+    def _thought(self, asked: Generator[Effect, object, T], result: object, error: Exception | None) -> Effect:
+        with self.lock:
+            return asked.send(result) if error is None else asked.throw(error)
 
     def passing(self, life: Life) -> Passing:
         """The exchange, as far as the answer that it delivers; sent whether that came whole, it goes on to its end.

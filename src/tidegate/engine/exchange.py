@@ -85,34 +85,59 @@ def counted(request: Request, kit: Kit) -> Life:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What was made of a history that was to be compacted at once. Tokens are calibrated estimates."""
+    """What was made of a history without sending it. Tokens are calibrated estimates."""
 
     view: View
     """What is to be sent in its place."""
-    made: Made
+    made: Made | None
+    """None where an earlier compaction was all that it took."""
     before: int
     after: int
 
 
-def requested(request: Request, kit: Kit, *, aim: int | None = None) -> Generator[Effect, object, Compacted]:
+Asked: TypeAlias = Generator[Effect, object, Compacted]
+
+
+def requested(request: Request, kit: Kit, *, aim: int | None = None) -> Asked:
     """Compacts a history because somebody asked for it, whatever its size; later requests replay it like any other.
 
     `aim` are tokens to bring it down to; left out, the configured target. Never more than half of what there is: a
-    target that would keep everything is not what was asked for.
-    Raises `CompactionFailed`, also where there is nothing to compact.
+    target that would keep everything is not what was asked for. Raises `CompactionFailed`, also where there is nothing
+    to compact.
     """
-    story, reason = _begin(request, kit)
-    if story is None:
-        raise CompactionFailed(reason)
+    story = _story(request, kit)
     view = yield from story.replay()
     before = story.sizing.measured(view).tokens
     wanted = story.sizing.limits().target if aim is None else aim
     half = before // 2
-    smaller, made = yield from compact(
-        story.sizing, view, min(wanted, half) if wanted else half, "requested", base=story.base_of(view)
-    )
+    return (yield from _asked(story, view, before, min(wanted, half) if wanted else half))
+
+
+def kept_inside(request: Request, kit: Kit) -> Generator[Effect, object, Compacted | None]:
+    """Brings a history down to the target where it is due; None where the history is to be sent as it is.
+
+    Raises `CompactionFailed` where it is due and can't be done.
+    """
+    story = _story(request, kit)
+    view = yield from story.replay()
+    before = story.sizing.measured(story.whole).tokens
+    if story.sizing.not_due(view):
+        after = story.sizing.measured(view).tokens
+        return Compacted(view, None, before, after) if view.checkpoint is not None else None
+    return (yield from _asked(story, view, before, story.sizing.limits().target or before // 2))
+
+
+def _story(request: Request, kit: Kit) -> _Story:
+    story, reason = _begin(request, kit)
+    if story is None:
+        raise CompactionFailed(reason)
+    return story
+
+
+def _asked(story: _Story, view: View, before: int, aim: int) -> Asked:
+    smaller, made = yield from compact(story.sizing, view, aim, "requested", base=story.base_of(view))
     assert smaller.checkpoint is not None
-    yield from keep(request, smaller.checkpoint)
+    yield from keep(story.request, smaller.checkpoint)
     return Compacted(smaller, made, before, story.sizing.measured(smaller).tokens)
 
 
