@@ -185,6 +185,8 @@ class Blocking:
             house.flights,
             hold_bytes=house.pace.hold_bytes,
             on_notify=one.notify,
+            on_made=one.announcer.made,
+            on_slow=one.announcer.slow,
             lock=house.lock,
         )
         passing = driver.passing(one.life)
@@ -192,6 +194,11 @@ class Blocking:
             delivery = next_delivery(passing, None)
         except UpstreamError as error:
             asking.tell(error)
+        except BaseException:
+            one.announcer.over(cancelled=True)
+            raise
+        finally:
+            one.announcer.over()
         assert delivery is not None, "an exchange delivers an answer"
         incoming = delivery.answer.incoming
         assert isinstance(incoming, Incoming)

@@ -8,13 +8,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tidegate.client.blocks import HEADER, rules_of
+from tidegate.client.events import Announcer
 from tidegate.client.house import House
 from tidegate.client.places import Place, provider_at
+from tidegate.client.switch import is_testing
+from tidegate.config import ConfigError
 from tidegate.engine.effects import Notify, Outcome
 from tidegate.engine.exchange import Life, counted, exchange, relayed
-from tidegate.engine.request import Kit, Request
+from tidegate.engine.request import Kit, Request, Target
 from tidegate.gateway.arrival import next_id
 from tidegate.gateway.credentials import Tenants, identity
 from tidegate.gateway.messages import BYPASS, bypasses, forwarded, outcome_headers, readable
@@ -42,6 +46,7 @@ class Crossing:
     """As the SDK wrote it."""
     secret: bytes = field(repr=False)
     tenants: Tenants = field(repr=False)
+    announcer: Announcer
 
     @property
     def dialect(self) -> DialectName:
@@ -62,7 +67,8 @@ class Crossing:
         self.notify(Notify("fault", {"where": "client", "error": type(error).__name__}))
 
     def notify(self, notice: Notify) -> None:
-        """Tells the log."""
+        """Tells the listeners and the log."""
+        self.announcer.hears(notice)
         level = logging.WARNING if notice.event == "fault" else logging.DEBUG
         if steps.isEnabledFor(level):
             detail = " ".join(f"{key}={value}" for key, value in notice.detail.items())
@@ -70,28 +76,43 @@ class Crossing:
 
 
 def crossing(house: House, kit: Kit, tenants: Tenants, place: Place, headers: Headers, body: bytes) -> Crossing:
-    """The crossing of a request; whatever goes wrong in reading it, it is relayed. `headers` in lower case."""
+    """The crossing of a request; whatever goes wrong in reading it, it is relayed. `headers` in lower case.
+
+    Raises `ConfigError` for rules of its own that are not allowed.
+    """
     name, provider = next_id(), provider_at(house.catalogue, place)
     sent = readable(forwarded(headers))
     secret = identity(sent, place.query, provider)
-    reason, life = "", None
+    reason, life, model = "", None, ""
     try:
         encoding = _last(headers, b"content-encoding")
         plain = (
             decode_body(body, encoding.decode("latin-1"), house.settings.server.body_limit_bytes) if encoding else body
         )
         conversation = kit.recall.read(place.dialect, plain)
-        reason = _hands_off(headers, conversation)
+        model = conversation.model
+        reason = "testing" if is_testing() else _hands_off(headers, conversation)
         if not reason:
-            target = house.targets.target(Choice(provider, conversation.model), place.dialect, place.root)
+            target = target_of(house, provider, place, model, headers)
             request = Request(name, conversation, tenants.of(secret, place.root), target, time.time())
             life = counted(request, kit) if place.kind == "count" else exchange(request, kit)
+    except ConfigError as error:
+        # Told to whoever wrote it, who can mend it: nothing has been sent yet.
+        raise ConfigError(f"{HEADER.decode()}: {error}") from None
     except (UnreadableBody, BodyUnreadable, BodyTooLarge):
         reason = "unreadable_body"
     except Exception as error:
         steps.warning("%s fault where=reading error=%s", name, type(error).__name__)
         reason = "fault"
-    return Crossing(name, place, provider, life or relayed(reason), sent, body, secret, tenants)
+    announcer = Announcer(name, provider.name, model)
+    return Crossing(name, place, provider, life or relayed(reason), sent, body, secret, tenants, announcer)
+
+
+def target_of(house: House, provider: Provider, place: Place, model: str, headers: Headers) -> Target:
+    """What is known of the model there, and the policy that the request follows. Raises `ConfigError`."""
+    target = house.targets.target(Choice(provider, model), place.dialect, place.root)
+    rules = rules_of(headers)
+    return replace(target, policy=house.targets.followed(provider, model, rules)) if rules else target
 
 
 def _hands_off(headers: Headers, conversation: Conversation) -> str:

@@ -211,6 +211,8 @@ class Waiting:
             tools.flights,
             self.house.pace,
             one.notify,
+            one.announcer.made,
+            one.announcer.slow,
         )
         task = asyncio.create_task(driver.drive(one.life))
         answer = await _handed(task, handed, asking)
@@ -236,9 +238,11 @@ async def _handed(task: asyncio.Task[None], handed: Handed, asking: Asking) -> H
         await asyncio.wait({task, here}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         task.cancel()
+        asking.crossing.announcer.over(cancelled=True)
         raise
     finally:
         here.cancel()
+        asking.crossing.announcer.over()
     if handed.answer is not None:
         return handed.answer
     error = task.exception()

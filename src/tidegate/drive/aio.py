@@ -98,6 +98,10 @@ class Driver:
     flights: Flights
     pace: Pace = field(default_factory=Pace)
     on_notify: Callable[[Notify], None] = lambda notify: None
+    on_made: Callable[[Made], None] = lambda made: None
+    """Hears what a compaction gave, its words included: for listeners of this process, never for a log."""
+    on_slow: Callable[[], None] = lambda: None
+    """Hears that a compaction is about to ask a model, in this thread or task."""
     answers: list[HeldAnswer] = field(default_factory=list)
     heads: list[Head] = field(default_factory=list)
     delivered: bool = False
@@ -259,7 +263,9 @@ class Driver:
     async def _compact(self, key: bytes, work: Callable[[], Work]) -> Made:
         landed = self.flights.landed(key)
         if landed is not None:
+            self.on_made(landed)
             return landed
+        self.on_slow()
         flight = self.flights.join(key, lambda: run_work(work, self.upstream.call, self.pace.compaction_seconds))
         try:
             wait = self.pace.heartbeat_after
@@ -269,7 +275,9 @@ class Driver:
                 if not flight.task.done():
                     await self.client.heartbeat()
                     wait = self.pace.heartbeat_every
-            return flight.task.result()
+            made = flight.task.result()
+            self.on_made(made)
+            return made
         finally:
             self.flights.leave(flight)
 

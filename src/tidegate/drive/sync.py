@@ -213,6 +213,10 @@ class Driver:
     compaction_seconds: float = COMPACTION_SECONDS
     """All calls of one compaction together."""
     on_notify: Callable[[Notify], None] = lambda notify: None
+    on_made: Callable[[Made], None] = lambda made: None
+    """Hears what a compaction gave, its words included: for listeners of this process, never for a log."""
+    on_slow: Callable[[], None] = lambda: None
+    """Hears that a compaction is about to ask a model, in this thread or task."""
     lock: AbstractContextManager[object] = field(default_factory=nullcontext)
     """Held while the exchange thinks: what it thinks with is shared by all threads."""
     answers: list[HeldAnswer] = field(default_factory=list)
@@ -317,7 +321,7 @@ class Driver:
                     self.store.report(tenant, record)
                 return None
             case Compact(key, _, work):
-                return self.flights.run(key, lambda: run_work(work, self.upstream.call, self.compaction_seconds))
+                return self._compact(key, work)
             case Prepare():
                 return self._prepare(effect)
             case Send(body, add_headers):
@@ -327,6 +331,15 @@ class Driver:
                 return None
             case Deliver():
                 return None  # what it takes is done by whoever is passed the answer
+
+    def _compact(self, key: bytes, work: Callable[[], Work]) -> Made:
+        def start() -> Made:
+            self.on_slow()
+            return run_work(work, self.upstream.call, self.compaction_seconds)
+
+        made = self.flights.run(key, start)
+        self.on_made(made)
+        return made
 
     def _prepare(self, effect: Prepare) -> bool:
         def ended(ending: Made | Exception) -> None:

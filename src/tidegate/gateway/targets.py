@@ -16,7 +16,7 @@ import msgspec
 
 from tidegate.config import ModelSettings, Settings
 from tidegate.context.budget import Policy
-from tidegate.context.policies import Chosen
+from tidegate.context.policies import Chosen, chosen
 from tidegate.engine.request import Target
 from tidegate.engine.router import CLAUDE, INBAND, LEAST_INBAND, Means, Wanted, Way, ordered
 from tidegate.gateway.routes import Route
@@ -133,6 +133,12 @@ class Targets:
     def chosen(self, provider: Provider, model: str) -> Chosen:
         """The policy that is followed: the model's own, over the provider's, over the one for all."""
         return self.settings.chosen(provider.compaction.given(), self._own(provider.name, model).given())
+
+    def followed(self, provider: Provider, model: str, more: Mapping[str, object]) -> Policy:
+        """The policy of `chosen` with more rules over it. Raises `ValueError` for what a policy can't be."""
+        own = self._own(provider.name, model).given()
+        made = chosen([self.settings.compaction.given(), provider.compaction.given(), own, more])
+        return self._policy(made.policy)
 
     def means(self, provider: Provider, model: str, told: ModelFacts = NOTHING_TOLD) -> Means:
         """What provider and model have to compact with. What its own API `told` of a model counts for more than the
