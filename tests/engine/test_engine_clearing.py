@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from playbook import Playbook, ok
 from stage import kit
 from test_engine_native import WORDS, asked, at, carried_out, messages
@@ -97,6 +98,30 @@ def test_what_the_provider_says_that_it_cleared_is_told_and_no_size_is_learned_f
     play = start(messages(FULL)).reply(ok())
     play.reply(Finish(Usage(3900, 5, cleared=Cleared(2900, 9, 2)), "stop")).done()
     assert play.detail("cleared") == {"tokens": 2900, "tool_uses": 9, "thinking": 2}
+
+
+@pytest.mark.parametrize(
+    ("finish", "again"),
+    [
+        (Finish(Usage(4100, 5), "stop"), True),
+        (Finish(Usage(5700, 5), "stop"), True),
+        (Finish(None, "stop"), True),
+        (Finish(Usage(5800, 5), "stop"), False),
+        (Finish(Usage(7383, 5), "stop"), False),
+        (Finish(None, "window"), False),
+    ],
+    ids=["all of it", "most of it", "no count", "too little", "nothing", "the window ran out"],
+)
+def test_where_a_200_says_that_nothing_was_cleared_other_ways_come_first_for_a_while(finish, again):
+    tools = kit()
+    first = start(messages(FULL), tools=tools).reply(ok()).reply(finish)
+    if isinstance(first.effect, Save):
+        first.reply()
+    first.done()
+    play = start(messages(FULL, system="Another agent."), tools=tools)
+    assert isinstance(play.effect, Send) == again
+    later = replace(asked(messages(FULL), claude(), "messages"), now=1000.0 + 301)
+    assert edits(Playbook(exchange(later, tools)).reply(Found()))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +252,7 @@ PREPARES = Policy(threshold_percent=85, target_percent=50, prepare_percent=70)
 def test_a_compaction_is_prepared_only_where_clearing_will_not_do(raw, prepares):
     play = start(raw, tools=kit(PREPARES))
     assert play.expect(Send)
-    play.reply(ok()).reply(Finish(Usage(6000, 5), "stop"))
+    play.reply(ok()).reply(Finish(Usage(4500, 5), "stop"))
     if isinstance(play.effect, Save):
         play.reply()
     assert isinstance(play.effect, Prepare) == prepares

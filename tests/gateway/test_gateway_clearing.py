@@ -90,6 +90,14 @@ def test_it_is_off_unless_a_list_names_it():
         assert all(kinds(record) == [] for record in gate.of("main"))
 
 
+def test_a_list_for_all_providers_may_name_it():
+    with natively(WAY, toml='[compaction]\nstrategies = ["anthropic", "context-edit"]\n') as gate:
+        agent = agent_at(gate, WAY)
+        hold(agent, "steps", 12)
+        assert gate.violations == []
+        assert sum(bool(kinds(record)) for record in gate.of("main")) >= 4
+
+
 def test_a_client_that_manages_its_own_context_is_left_alone():
     own = {"edits": [{"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 100_000}}]}
     with natively(WAY, toml=LISTED) as gate:
@@ -114,16 +122,19 @@ def test_where_it_is_refused_the_clients_own_request_goes_and_it_is_asked_for_no
         assert gate.of("compaction")
 
 
-def test_where_the_field_is_ignored_it_did_not_happen_and_an_overflow_is_recovered_from():
-    """Nothing is cleared, with a 200: the client's request is what it was, until it is too long."""
+def test_where_the_field_is_ignored_it_did_not_happen_and_the_next_way_has_its_turn():
+    """Nothing is cleared, with a 200: the provider's own count tells."""
     ignoring = ContextManagement(betas=(), drops_blocks=True)
     with natively(WAY, toml=LISTED, context=ignoring, strict_fields=False, flags=QUICK) as gate:
         agent = agent_at(gate, WAY)
         hold(agent, "steps", 14)
-        assert all(record.outcome in ("answered", "overflow") for record in gate.of("main"))
-        assert [turn.headers["x-tidegate-action"] for turn in agent.turns].count("recovered") >= 1
-        assert gate.of("main")[-1].outcome == "answered"
-        assert len(gate.of("main")) <= 14 + 3
+        assert gate.violations == []
+        told = [turn.headers.get("x-tidegate-reason") for turn in agent.turns]
+        assert told.count("asked_to_clear") == 1
+        assert gate.of("summary")
+        assert all(record.outcome == "answered" for record in gate.of("main"))
+        # What should have been a compaction was answered too.
+        assert len([record for record in gate.of("main") if b'"summarize"' not in record.body]) == 14
 
 
 @pytest.mark.parametrize("fault", [{"do": "error", "status": 529}, {"do": "html", "status": 502}])

@@ -135,6 +135,20 @@ def test_what_a_compaction_cost_is_told_apart_and_makes_no_turn_seem_full():
         assert agent.ask().headers["x-tidegate-action"] == "replayed"
 
 
+def test_tokens_are_counted_of_what_would_be_forwarded():
+    with older(flags=QUICK) as gate:
+        agent = late(gate, CLAUDE)
+        agent.ask()
+        (whole,) = gate.of("compaction")
+        agent.results(agent.turns[-1], "No more than that.")
+        agent.path += "/count_tokens"
+        body = {key: value for key, value in agent.request().items() if key != "max_tokens"}
+        status, _headers, raw = agent.post(body)
+        assert status == 200
+        assert json.loads(raw)["input_tokens"] < whole.input_tokens
+        assert gate.violations == []
+
+
 def test_too_small_a_history_for_any_trigger_gets_a_summary_and_no_call():
     with natively(CLAUDE, context=OLDER, flags=QUICK, toml=KNOWN, least=50_000) as gate:
         assert late(gate, CLAUDE).ask().headers["x-tidegate-strategy"] == "summary"

@@ -53,14 +53,14 @@ From `policy` to `estimator` the keys are those of `[compaction]`, for this mode
 more than what is set for its provider or for all. A `policy` begins anew: of what is set more generally only `enabled`,
 `on_overflow` and `prepare` still count then. [Policies](policies.md) says what each is.
 
-`context-edit` is in no built-in list. Where you name it, for a model or a provider, Anthropic is asked within the
-client's own request to leave old tool results out (and old thinking, where the model does not bind it), as long as
-that keeps the request below the threshold and the client does not manage its context itself; then the other ways have
-their turn. The model sees nothing of what is left out, until a later compaction sums it up. `elide` is named but not
-built yet, and passed over wherever it stands. Of Anthropic's two betas for compaction, `anthropic` uses the one for a
-compaction on demand, and that for a compaction at a threshold where a platform or a model has it alone. Where a list
-of `strategies` holds nothing that is built, here, under `[compaction]` or under `[providers.NAME]`, `summary` is used,
-and a warning at the start says so.
+`context-edit` is in no built-in list. Where you name it, Anthropic is asked within the client's own request to leave
+old tool results out (and old thinking, where the model does not bind it), as long as that keeps the request below the
+threshold and the client does not manage its context itself; then the other ways have their turn. The model sees
+nothing of what is left out, until a later compaction sums it up. `elide` is named but not built yet, and passed over
+wherever it stands. Of Anthropic's two betas for compaction, `anthropic` uses the one for a compaction on demand, and
+that for a compaction at a threshold where a platform or a model has it alone. Where a list of `strategies` holds
+nothing that is built, here, under `[compaction]` or under `[providers.NAME]`, `summary` is used, and a warning at the
+start says so.
 """
 
 _PROVIDERS: Final = """\

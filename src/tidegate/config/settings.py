@@ -254,7 +254,7 @@ class CompactionSettings(Section):
     strategies: Strategies | None = Field(
         default=None,
         description="Ways of compacting, best first: others are not tried. Of a provider only those that its file "
-        "lists; default: all of these. `elide` is not built yet and passed over.",
+        "lists, and `context-edit`; default: all that it lists. `elide` is not built yet and passed over.",
     )
     bridge: Literal["auto", "never"] = Field(
         default="never",

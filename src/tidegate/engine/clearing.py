@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tidegate.compactors.context_edit import FIELD, asking
 from tidegate.engine.compaction import names_of
-from tidegate.engine.effects import Head
+from tidegate.engine.effects import Finish, Head
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.router import CLEARING
 from tidegate.engine.sizing import Sizing
@@ -149,6 +149,13 @@ def refused(request: Request, kit: Kit) -> None:
     """The same request was answered without: the endpoint does not have it."""
     target = request.target
     kit.capabilities.lacks(target.endpoint, target.model, CLEARING, now=request.now)
+
+
+def happened(finish: Finish, before: int, freed: int) -> bool:
+    """Whether an answer's own count fits what was to be left out of `before` tokens: where the field is passed over, a
+    200 comes all the same. Without a count it is taken to have happened, unless the window ran out."""
+    counted = finish.usage.input_tokens if finish.usage else 0
+    return finish.finish != "window" and counted <= before - freed // SURE_SHARE
 
 
 def in_vain(request: Request, kit: Kit) -> None:

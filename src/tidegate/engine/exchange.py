@@ -629,6 +629,8 @@ class _Story:
             sent = Sent(outcome.tokens_after, self.window)
             yield from learn(self.sizing, view, finish, sent, as_it_is=self.stale is None and not freed)
             yield from _told(finish)
+            if freed and not clearing.happened(finish, self.sizing.measured(view).tokens, freed):
+                clearing.in_vain(self.request, self.kit)
             tokens = near(self.sizing, view, finish.usage, freed)
             if tokens and (most := clearing.freed_at_most(self.sizing, view)):
                 # As long as the provider can be asked to clear, nothing else need be prepared.

@@ -36,6 +36,9 @@ DIALECT_OF: Final[Mapping[str, DialectName]] = {
 }
 """Strategies that are a provider's own, and the one dialect each is written in."""
 
+OPTIONAL: Final = frozenset({CLEARING})
+"""What no provider's file lists, though the provider may have it."""
+
 LEARNED: Final = (UNARY, TRIGGER, INBAND)
 """What an endpoint may turn out to have, best first."""
 
@@ -173,11 +176,13 @@ def ordered(
     own: bool = False,
 ) -> Wanted:
     """Whose order counts: that of a `model` names what is to be tried, whatever its provider lists. That of the
-    `house`, for all providers, leaves out and puts in order what the provider lists. `own`: that list is the user's."""
+    `house`, for all providers, leaves out and puts in order what the provider lists, and may add what is optional.
+    `own`: that list is the user's."""
     if model is not None:
         return Wanted(tuple(dict.fromkeys(model)), model_by, tuple(listed), own=True)
     if house is not None:
-        return Wanted(tuple(name for name in dict.fromkeys(house) if name in listed), house_by, tuple(listed), own=True)
+        names = tuple(name for name in dict.fromkeys(house) if name in listed or name in OPTIONAL)
+        return Wanted(names, house_by, tuple(listed), own=True)
     return Wanted(tuple(listed), listed_by, tuple(listed), own=own)
 
 
