@@ -257,6 +257,35 @@ def test_anthropic_is_asked_what_its_models_can_do_though_their_sizes_are_known(
         assert seen.one("authorization") == KEY[1]
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"/v1/models": "403 Forbidden"},
+        {"/v1/models": "500 Internal Server Error"},
+        {"/v1/models": b"<html>"},
+        {"/v1/models": {"data": [{"id": "claude-opus-5-5", "capabilities": "many"}]}},
+        {
+            "/v1/models": {
+                "data": [{"id": "another", "capabilities": {"compaction": {"summarize": {"supported": False}}}}]
+            }
+        },
+    ],
+    ids=["404", "403", "500", "a page", "nonsense", "another model"],
+)
+def test_where_anthropics_list_tells_nothing_the_file_holds_and_it_is_let_be(told: dict[str, Any]) -> None:
+    model = "claude-opus-5-5"
+    with fronted(toml='[providers.anthropic]\nbase_url = "{url}"\n', single=False, upstream__ask_windows=True) as front:
+        front.upstream.default = server(told)
+        for _ in range(4):
+            body = history("messages", 2, model=model)
+            assert post(front.base, "/v1/messages", body, KEY, ("anthropic-version", "2023-06-01")).status == 200
+            settled(front)
+        target = front.app.targets.target(Choice(front.app.catalogue.get("anthropic"), model), "messages")
+        assert (target.window, target.means.ways) == (1_000_000, ("on-demand", "threshold"))
+        assert questions(front) == ["/v1/models?limit=1000"]
+
+
 # -- when, without a network -------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,13 @@ pages, never from the files.
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tidegate.cli.route_command import route_of
 from tidegate.config import Settings
+from tidegate.engine.capabilities import Capabilities
 from tidegate.providers import Catalogue, load
 
 TEXT = "summary"
@@ -141,6 +144,41 @@ def test_the_route_of_a_provider_and_a_dialect(catalogue: Catalogue, served: tup
 def test_the_route_of_a_model(catalogue: Catalogue, model: str, dialect: str, expected: str) -> None:
     found = route_of(model, dialect, Settings(), catalogue)  # type: ignore[arg-type]
     assert " > ".join(found.names) == expected
+
+
+ON, AT = "on demand (compact-2026-09-04)", "at a threshold (compact-2026-01-12)"
+
+
+@pytest.mark.parametrize(
+    ("model", "lacks", "expected", "words"),
+    [
+        ("anthropic/claude-opus-5-5", [], "anthropic > summary", f"is known to compact {ON} or {AT}; "),
+        ("anthropic/claude-opus-5-5", ["anthropic on demand"], "anthropic > summary", f"compact {AT}; "),
+        ("anthropic/claude-opus-5-5", ["anthropic at a threshold"], "anthropic > summary", f"compact {ON}; "),
+        ("anthropic/claude-opus-5-5", ["anthropic on demand", "anthropic at a threshold"], TEXT, "after a day"),
+        ("anthropic/claude-opus-5-5", ["anthropic"], TEXT, "after a day"),
+        ("anthropic/claude-tomorrow-9", [], "anthropic > summary", f"the model may compact {ON} or {AT}; "),
+        ("anthropic/claude-opus-4-5", [], TEXT, "the model does not compact by itself"),
+        ("bedrock/us.anthropic.claude-opus-5", [], "anthropic > summary", f"is known to compact {AT}; "),
+        ("bedrock/us.anthropic.claude-opus-5", ["anthropic at a threshold"], TEXT, "after a day"),
+        ("vertex-anthropic/claude-opus-5@default", [], "anthropic > summary", f"compact {ON} or {AT}; "),
+        ("foundry/our-claude", [], "anthropic > summary", f"the model may compact {ON} or {AT}; "),
+    ],
+)
+def test_how_claude_compacts_where(
+    catalogue: Catalogue, model: str, lacks: list[str], expected: str, words: str
+) -> None:
+    known, prefix = Capabilities(), model.partition("/")[0]
+    cloud = {"bedrock": "https://b/anthropic", "foundry": "https://f/anthropic", "vertex-anthropic": "https://v"}
+    base = cloud.get(prefix)
+    given = load(overrides={prefix: {"base_urls": {"messages": base}}}) if base else catalogue
+    endpoint = f"{base}/v1" if base else "https://api.anthropic.com/v1"
+    for what in lacks:
+        known.lacks(endpoint, model.partition("/")[2], what, now=time.time())
+    found = route_of(model, "messages", Settings(), given, known)
+    assert " > ".join(found.names) == expected
+    told = {choice.name: choice.reason for choice in (*found.strategies, *found.excluded)}
+    assert words in told["anthropic"]
 
 
 @pytest.mark.parametrize(
