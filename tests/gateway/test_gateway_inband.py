@@ -235,7 +235,18 @@ def test_what_the_provider_holds_it_is_asked_to_compact(conversation, stream):
         assert reasons(agent)[-1] == "asked_in_band"
 
 
-def test_in_whole_windows_too_small_an_input_limit_counts():
+def test_one_that_wants_to_be_left_alone_is():
+    with natively(OPENAI) as gate:
+        agent = holding(gate)
+        hold(agent, "steps", 1, 50)
+        agent.history.append(agent.user("Where were we?"))
+        plain = agent.headers
+        agent.headers = lambda: {**plain(), "x-tidegate-bypass": "1"}
+        agent.ask()
+        assert asked(gate) == []
+
+
+def test_where_less_input_is_taken_that_counts():
     """Of a window of 400,000 tokens 272,000 are taken as input: 85 % of the window would come too late."""
     with natively(OPENAI, known=False) as gate:
         agent = holding(gate)

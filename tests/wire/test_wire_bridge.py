@@ -283,6 +283,17 @@ NOT_MAPPED: dict[str, tuple[dict[str, Any], str]] = {
     "a result without its call": (
         {"messages": [HELLO, {"role": "tool", "tool_call_id": "call_9", "content": "x"}]}, "messages[1].tool_call_id",
     ),
+    "a call id used twice": (
+        {
+            "messages": [
+                HELLO,
+                assistant(None, tool_calls=[CALL]),
+                {"role": "tool", "tool_call_id": "call_1", "content": "x"},
+                assistant(None, tool_calls=[CALL]),
+            ]
+        },
+        "messages[3].tool_calls",
+    ),
     "an answer of nothing": ({"messages": [HELLO, {"role": "assistant", "content": ""}]}, "messages[1].content"),
     "a message of nothing": ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
     "citations": ({"messages": [HELLO, assistant(annotations=[{"type": "url_citation"}])]}, "messages[1].annotations"),

@@ -442,7 +442,7 @@ class _Story:
                 lost = error
             if lost is not None:
                 if refused is None:
-                    self.asks, self.unasked = None, (None,)
+                    self.asks, self.first, self.unasked = None, None, (None,)
                     continue
                 yield from self._lost(lost)
                 break
@@ -463,7 +463,7 @@ class _Story:
                 continue
             if self.asks is not None and inband.at_fault(head, verdict):
                 # What the same request is answered without the field is the client's answer, whatever it is.
-                self.asks, self.unasked = None, (head,)
+                self.asks, self.first, self.unasked = None, None, (head,)
                 continue
             refused = _Refused.added(refused, head, verdict)
             if self._ask_for_less(view, verdict):

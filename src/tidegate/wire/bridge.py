@@ -264,6 +264,8 @@ def _call(call: JsonObject, where: str, kinds: dict[str, str]) -> JsonValue:
     said = _object(call.get(str(kind)), where, {"name", words})
     if not (isinstance(said.get("name"), str) and isinstance(said.get(words), str)):
         raise Unmapped(where)
+    if name in kinds:
+        raise Unmapped(where)  # chat takes the id of an earlier round again, Responses refuses it
     kinds[name] = made
     return {"type": made, "call_id": name, "name": said["name"], words: said[words]}
 
