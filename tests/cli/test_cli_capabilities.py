@@ -50,6 +50,14 @@ def test_what_was_seen_of_each_endpoint(tmp_path: Path) -> None:
     assert "was in trouble (old)" in rows[2]
 
 
+def test_what_an_endpoint_has_done_counts_for_all_its_models(tmp_path: Path) -> None:
+    keep(tmp_path, Seen(OPENAI, "", "openai", "has", NOW - 20 * 86_400), Seen(OPENAI, "", "xai", "has", NOW - 30.5 * 86_400))
+    _head, *rows = run(tmp_path, "capabilities").output.splitlines()
+    assert "(any)" in rows[0]
+    assert "has done it  " in rows[0]
+    assert "has done it (old)" in rows[1]
+
+
 def test_the_same_as_json(tmp_path: Path) -> None:
     at = int(NOW)
     keep(tmp_path, Seen(OPENAI, "gpt-x", "openai", "lacks", float(at)))

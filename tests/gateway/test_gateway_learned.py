@@ -117,3 +117,13 @@ def test_what_it_has_no_more_is_left_out_again():
         gate.simulator.script(Step(do="error", status=404, path="compact", times=9))
         assert [way(gate, words) for words in ("first", "second")] == ["summary", "summary"]
         assert len([record for record in gate.records if record.path.endswith("/compact")]) == 2
+
+
+def test_what_it_does_not_do_when_asked_is_not_asked_for_again():
+    """Of a way that a file lists a 200 without an item says nothing; of one that was only seen it does."""
+    with running(unknown(), window=8000, **QUICK) as gate:
+        client = openai.OpenAI(base_url=f"{gate.base}/v1", api_key="sk-agent-1", max_retries=0)
+        client.responses.compact(model="m", input=[{"role": "user", "content": "Hello"}])
+        gate.simulator.script(Step(do="no_artifact", path="compact", times=9))
+        assert [way(gate, words) for words in ("first", "second")] == ["summary", "summary"]
+        assert len([record for record in gate.records if record.path.endswith("/compact")]) == 2

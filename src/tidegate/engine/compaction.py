@@ -243,6 +243,9 @@ def compaction_of(
                 kit.capabilities.lacks(target.endpoint, target.model, name, now=request.now)
             elif failure.reason in TROUBLE or failure.reason.startswith("compact_http_5"):
                 kit.capabilities.troubled(target.endpoint, target.model, name, now=request.now)
+            elif name in LEARNED and name not in target.wanted.names:
+                # Nobody lists it, and what the endpoint has shown is not what it does here.
+                kit.capabilities.lacks(target.endpoint, target.model, name, now=request.now)
         raise NothingHelped(tuple(failed))
 
     return Compact(key, chosen.strategies[0], work)
