@@ -51,7 +51,11 @@ def test_what_was_seen_of_each_endpoint(tmp_path: Path) -> None:
 
 
 def test_what_an_endpoint_has_done_counts_for_all_its_models(tmp_path: Path) -> None:
-    keep(tmp_path, Seen(OPENAI, "", "openai", "has", NOW - 20 * 86_400), Seen(OPENAI, "", "xai", "has", NOW - 30.5 * 86_400))
+    keep(
+        tmp_path,
+        Seen(OPENAI, "", "openai", "has", NOW - 20 * 86_400),
+        Seen(OPENAI, "", "xai", "has", NOW - 30.5 * 86_400),
+    )
     _head, *rows = run(tmp_path, "capabilities").output.splitlines()
     assert "(any)" in rows[0]
     assert "has done it  " in rows[0]
