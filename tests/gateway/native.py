@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -166,3 +168,21 @@ def natively(
         whole = toml_of(way, simulator.url, least) + sized + toml
         with serving(settings(whole, **(flags or {}))) as (base, app):
             yield Running(base, app, simulator)
+
+
+def leave(base: str, path: str, body: Json, when: Callable[[], bool]) -> None:
+    """Posts a request and goes away, once something is so, without having had an answer."""
+    host, port = base.removeprefix("http://").split(":")
+    raw = json.dumps(body).encode()
+    with socket.create_connection((host, int(port))) as client:
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer sk-agent-1\r\n"
+        client.sendall(f"{head}Content-Length: {len(raw)}\r\n\r\n".encode() + raw)
+        soon(when)
+
+
+def soon(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Waits until something is so."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)

@@ -10,7 +10,7 @@ import openai
 import pytest
 import tenacity
 from agents import Chat, hold, imagine, output, run
-from native import WAYS, Way, natively
+from native import WAYS, Way, leave, natively, soon
 from running import Running
 
 from tidegate.simulator import Step
@@ -336,3 +336,13 @@ def test_heartbeats_keep_a_client_awake_in_its_own_api():
         assert "x-tidegate-action" not in turn.headers  # a heartbeat began the answer
         assert over(gate)
         assert turn.items[0]["role"] == "assistant"
+
+
+def test_a_client_that_leaves_takes_all_of_it_along():
+    with natively(OPENAI, toml=ON, flags=QUICK, responses_compaction=ResponsesCompaction(seconds=20)) as gate:
+        agent = late(gate)
+        body = {**agent.request(), "max_tokens": None}
+        leave(gate.base, "/openai/v1/chat/completions", body, lambda: bool(gate.of("compaction")))
+        soon(lambda: gate.of("compaction")[0].outcome == "cancelled")
+        assert not gate.of("main")
+        assert not gate.of("summary")

@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 from agents import SYSTEM, Turn, fact, hold, imagine, output
-from native import WAYS, PlainResponses, Refused, Way, done, natively
+from native import WAYS, PlainResponses, Refused, Way, done, leave, natively, soon
 from running import Running
 
 from tidegate.simulator import Step
@@ -216,8 +216,7 @@ def holding(gate: Running, *, stream: bool = False, conversation: bool = False) 
     agent = Held(gate.base, model="gpt-5.1", stream=stream, key="sk-agent-1")
     agent.path = "/openai/v1/responses"
     if conversation:
-        client = openai.OpenAI(base_url=f"{gate.base}/openai/v1", api_key="sk-agent-1", max_retries=0)
-        agent.conversation = client.conversations.create().id
+        agent.conversation = conversation_at(gate)
     return agent
 
 
@@ -386,6 +385,19 @@ def test_a_conversation_is_added_to_once():
         with pytest.raises(Refused):
             agent.ask()
         assert len(gate.of("main")[before:]) == 1
+
+
+def test_a_client_that_leaves_takes_it_along():
+    with natively(OPENAI, delay=20) as gate:
+        body = {"model": "gpt-5.1", "input": "Hello", "conversation": conversation_at(gate)}
+        leave(gate.base, "/openai/v1/responses", body, lambda: bool(gate.of("main")))
+        soon(lambda: gate.of("main")[0].outcome == "cancelled")
+        assert len(asked(gate)) == len(gate.of("main")) == 1
+
+
+def conversation_at(gate: Running) -> str:
+    client = openai.OpenAI(base_url=f"{gate.base}/openai/v1", api_key="sk-agent-1", max_retries=0)
+    return client.conversations.create().id
 
 
 def test_a_stream_that_breaks_is_cut_for_the_client_too():
