@@ -47,7 +47,7 @@ class Line:
     def __init__(self, arrival: Arrival) -> None:
         self.arrival, self.body, self.status, self.ended = arrival, BODY, 0, False
 
-    def start(self, status: int, headers: Any) -> None:
+    def start(self, status: int, headers: Any, *, soon: bool = False) -> None:
         self.status = status
 
     def write(self, piece: bytes) -> None: ...

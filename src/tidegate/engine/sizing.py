@@ -54,7 +54,7 @@ def limits_of(request: Request, kit: Kit) -> Budget:
 class Sizing:
     """The sizes of one request. Those of a view are found once."""
 
-    __slots__ = ("_sizes", "history", "kit", "observed", "policy", "reports", "request", "shown")
+    __slots__ = ("_as_of", "_limits", "_sizes", "history", "kit", "observed", "policy", "reports", "request", "shown")
 
     def __init__(
         self, request: Request, kit: Kit, history: History, reports: tuple[Report, ...] = (), observed: float = 1.0
@@ -68,6 +68,8 @@ class Sizing:
         self.shown: list[Budget] = []
         """The limits that the diagnostics told: the decision before sending is made by the same ones."""
         self._sizes: list[tuple[View, Measured]] = []
+        self._limits: Budget | None = None
+        self._as_of = 0
 
     def __repr__(self) -> str:
         """What may be shown of it: no words."""
@@ -78,8 +80,13 @@ class Sizing:
         return Sizing(self.request, self.kit, self.history, reports, self.observed) if reports else self
 
     def limits(self) -> Budget:
-        """See `limits_of`."""
-        return limits_of(self.request, self.kit)
+        """See `limits_of`. Found anew where something was learned since."""
+        changes = self.kit.windows.changes
+        limits = self._limits
+        if limits is None or changes != self._as_of:
+            limits = self._limits = limits_of(self.request, self.kit)
+            self._as_of = changes
+        return limits
 
     def measured(self, view: View) -> Measured:
         """The calibrated size of a view: reports count only for the very same view at the same place."""

@@ -38,8 +38,8 @@ class Line(Protocol):
         """More is unsent than should be."""
         ...
 
-    def start(self, status: int, headers: Headers) -> None:
-        """The head of the answer."""
+    def start(self, status: int, headers: Headers, *, soon: bool = False) -> None:
+        """The head of the answer; `soon`: a piece of its body follows at once."""
         ...
 
     def write(self, piece: bytes) -> None:
@@ -173,7 +173,7 @@ class Edge:
         """Writes the answer's head."""
         headers = answer_headers(head.status, answer.incoming.headers, self._crossing.arrival.id, outcome)
         self.outcome, self.status = outcome, head.status
-        self._line.start(head.status, headers)
+        self._line.start(head.status, headers, soon=bool(answer.held))
 
     def done(self) -> None:
         """It is over."""

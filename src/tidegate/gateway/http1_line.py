@@ -160,8 +160,9 @@ class Line:
         """The client is slow: what is written now waits in memory."""
         return self._owner.paused
 
-    def start(self, status: int, headers: Headers) -> None:
-        """Begins the answer. It goes out with its first piece, or at the end of this turn of the loop.
+    def start(self, status: int, headers: Headers, *, soon: bool = False) -> None:
+        """Begins the answer. It goes out with its first piece, or at the end of this turn of the loop; with nothing but
+        its first piece where the caller says that one follows at once (`soon`).
 
         `headers` have names in lower case. A Content-Length in them is kept, else the body is chunked (HTTP/1.1) or
         ends with the connection (1.0); hop-by-hop framing in them is left out. Raises `ValueError` for headers that
@@ -181,7 +182,8 @@ class Line:
         if not bare:
             self._left = length
             self._chunked = length is None and self.eleven
-        owner.hold(self)
+        if bare or not soon:
+            owner.hold(self)
 
     def write(self, piece: bytes) -> None:
         """The next bytes of the answer's body."""

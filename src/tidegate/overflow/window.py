@@ -55,6 +55,8 @@ class Windows:
         self._lasts_unstated = lasts_unstated
         self._known: OrderedDict[tuple[str, str], Learned] = OrderedDict()
         self._unsaved: set[tuple[str, str]] = set()
+        self.changes = 0
+        """How often something was learned: as long as it is the same, so are the answers at one time."""
 
     def learn(self, endpoint: str, model: str, verdict: Verdict, sent: Sent | None = None, *, now: float = 0.0) -> bool:
         """Take a limit from an overflow verdict; whether one was taken.
@@ -201,6 +203,7 @@ class Windows:
 
     def _put(self, known: Learned) -> None:
         key = known.endpoint, known.model
+        self.changes += 1
         self._known[key] = known
         self._known.move_to_end(key)
         self._unsaved.add(key)
