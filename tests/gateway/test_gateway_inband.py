@@ -52,7 +52,12 @@ def at(gate: Running, way: Way = COPILOT, *, stream: bool = False, **extra: Any)
 
 @pytest.mark.parametrize(
     ("boundary", "stream"),
-    [("keep_users", False), ("keep_users", True), ("drop_all", True), ("keep_all_and_bill", False)],
+    [
+        ("keep_users", True),
+        ("keep_all_and_bill", False),
+        pytest.param("keep_users", False, marks=pytest.mark.slow),
+        pytest.param("drop_all", True, marks=pytest.mark.slow),
+    ],
 )
 def test_a_client_that_carries_what_is_sealed_carries_compactions_too(boundary, stream):
     with natively(COPILOT, responses_compaction=ResponsesCompaction(boundary=boundary)) as gate:
@@ -220,8 +225,15 @@ def holding(gate: Running, *, stream: bool = False, conversation: bool = False) 
     return agent
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("conversation", [False, True], ids=["previous response", "conversation"])
+@pytest.mark.parametrize(
+    ("conversation", "stream"),
+    [
+        (False, True),
+        (True, False),
+        pytest.param(False, False, marks=pytest.mark.slow),
+        pytest.param(True, True, marks=pytest.mark.slow),
+    ],
+)
 def test_what_the_provider_holds_it_is_asked_to_compact(conversation, stream):
     with natively(OPENAI) as gate:
         agent = holding(gate, stream=stream, conversation=conversation)
@@ -315,8 +327,16 @@ def prepared(gate: Running, kind: str) -> Any:
     return agent
 
 
-@pytest.mark.parametrize("fault", list(ONCE))
-@pytest.mark.parametrize("kind", ["held", "carried"])
+CARRIED = {"an unknown field", "500", "dropped", "nothing in time"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        *(("held", fault) for fault in ONCE),
+        *(pytest.param("carried", fault, marks=() if fault in CARRIED else pytest.mark.slow) for fault in ONCE),
+    ],
+)
 def test_what_is_refused_with_the_field_goes_out_without(kind, fault):
     way = OPENAI if kind == "held" else COPILOT
     with natively(way, flags=IMPATIENT) as gate:
