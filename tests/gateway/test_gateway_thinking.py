@@ -34,7 +34,7 @@ def check(gate: Running, agent: Any, turns: int) -> None:
         assert all(block in made for block in thoughts(json.loads(record.body)["messages"]))
 
 
-@pytest.mark.parametrize("redacted", [False, True], ids=["readable", "redacted"])
+@pytest.mark.parametrize("redacted", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["readable", "redacted"])
 @pytest.mark.parametrize("shape", ["steps", "single"])
 @pytest.mark.parametrize("model", [FREE, BOUND], ids=["bound to nothing", "bound to its past"])
 def test_behind_a_summary(model, shape, redacted):

@@ -72,6 +72,7 @@ KNOBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(KNOBS))
 def test_whatever_a_platform_does(name):
     with older(context=KNOBS[name]) as gate:
@@ -246,7 +247,7 @@ CLOUDS: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("stream", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["streamed", "whole"])
 @pytest.mark.parametrize("cloud", list(CLOUDS))
 def test_the_clouds_own_clients(cloud, stream):
     name, made = CLOUDS[cloud]
