@@ -44,7 +44,8 @@ class AccessLog:
         second = int(now)
         if second != self._second:
             self._second, self._stamp = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
-        self._lines.append(f"{self._stamp},{int((now - second) * 1000):03d}{self._about}{line}\n")
+        millis = str(1000 + int((now - second) * 1000))[1:]
+        self._lines.append(self._stamp + "," + millis + self._about + line + "\n")
         if len(self._lines) >= MOST:
             self.flush()
         elif self._timer is None:

@@ -156,7 +156,10 @@ def write_head(
     for name, value in headers:
         if name not in own_framing:
             lines += 1
-            parts.append(name + b": " + value + b"\r\n")
+            parts.append(name)
+            parts.append(b": ")
+            parts.append(value)
+            parts.append(b"\r\n")
         elif name == b"content-length":
             if not value.isdigit() or length not in (None, int(value)):
                 raise ValueError("an answer's Content-Length can't be right")
