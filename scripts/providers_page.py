@@ -34,7 +34,8 @@ clients that send sealed items back, and whatever comes before it where the prov
 way can work on. What an endpoint has shown to have, though its file lists it not, is tried before the summary.
 
 `context-edit` asks Anthropic to leave old tool results out within the request, ahead of all other ways: a configuration
-may name it and no built-in file does. `elide` is named but not built yet: it is passed over, and the next one is tried.
+may name it and no built-in file does. So it is with `elide`, which leaves them out of what is forwarded, and asks
+nobody.
 """
 
 MODELS = """\

@@ -284,38 +284,6 @@ def test_a_target_that_is_not_below_the_threshold_is_lowered_with_a_warning(
         assert f"{used} is used, one below it" in warning
 
 
-@pytest.mark.parametrize("names", ["'elide'", "'elide', 'elide'"])
-def test_summary_is_used_with_a_warning_where_no_strategy_of_a_list_is_built(file: Path, names: str) -> None:
-    text = (
-        f"[compaction]\ntarget_percent = 99\nstrategies = [{names}]\n[models.m]\nwindow = 9\nstrategies = [{names}]\n"
-        f"[models.n]\nstrategies = [{names}, 'xai']\n[providers.groq]\ntitle = 'G'\n"
-        f"strategies = {{chat = [{names}], responses = [{names}], messages = ['summary']}}\n"
-    )
-    settings = read(file, text)
-    assert settings.compaction.strategies == ("summary",)
-    assert (settings.models["m"].strategies, settings.models["m"].window) == (("summary",), 9)
-    assert settings.models["n"].strategies is not None
-    assert settings.models["n"].strategies[-1] == "xai"
-    lists = {"chat": ["summary"], "responses": ["summary"], "messages": ["summary"]}
-    assert settings.providers == {"groq": {"title": "G", "strategies": lists}}
-    target, *unbuilt = settings.warnings
-    assert target.startswith("compaction.target_percent 99 ")
-    told = f" names only what is not built yet ({names.replace(chr(39), '')}); summary is used"
-    assert unbuilt == [
-        f"compaction.strategies{told}",
-        f"models.m.strategies{told}",
-        f"providers.groq.strategies.chat{told}",
-        f"providers.groq.strategies.responses{told}",
-    ]
-
-
-def test_a_list_of_a_variable_with_nothing_built_is_summary_alone() -> None:
-    name = "TIDEGATE_PROVIDERS__GITHUB-COPILOT__STRATEGIES__RESPONSES"
-    settings = load(environ={name: '["elide"]', "TIDEGATE_COMPACTION__STRATEGIES": "elide"})
-    assert settings.compaction.strategies == ("summary",)
-    assert len(settings.warnings) == 2
-
-
 # --- values
 
 

@@ -78,7 +78,6 @@ def test_every_strategy_is_told_of_once_and_with_a_reason(dialect: str, listed: 
         ("context-edit", "messages", Means(), {}, "the platform has no context editing"),
         ("context-edit", "messages", Means(context_edit="ce", clears=False), {}, "the model has no context editing"),
         ("context-edit", "messages", Means(context_edit="ce"), {"context-edit": "it was not there"}, "it was not"),
-        ("elide", "chat", Means(), {}, "not built yet"),
         ("magic", "chat", Means(), {}, "no such strategy"),
     ],
 )

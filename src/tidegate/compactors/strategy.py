@@ -102,6 +102,15 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Elided:
+    """What leaving tool results out gives: nobody was asked, and nothing was billed."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
     """What a provider is to compact by itself: a beginning of the conversation as that provider would be shown it."""
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeGuard
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -28,7 +28,7 @@ from pydantic_core import PydanticCustomError
 from tidegate.config.base_url import problem
 from tidegate.context.budget import RESERVE_TOKENS, Trigger
 from tidegate.context.policies import Chosen, chosen
-from tidegate.engine.router import NAMES, SUMMARY, UNBUILT
+from tidegate.engine.router import NAMES
 from tidegate.provider_file import Count, EstimatorName, Percent, PolicyName, Rules
 from tidegate.provider_file import no_truth as _no_truth
 
@@ -91,15 +91,6 @@ def _known_strategies(value: tuple[str, ...]) -> tuple[str, ...]:
     if unknown or not value:
         raise ValueError("no such strategy" if unknown else "empty")
     return value
-
-
-def _all_unbuilt(names: object) -> TypeGuard[Sequence[str]]:
-    """Whether a list names strategies, and none but those that are not built yet."""
-    return isinstance(names, list | tuple) and bool(names) and all(name in UNBUILT for name in names)
-
-
-def _summary_instead(key: str, names: Sequence[str]) -> str:
-    return f"{key} names only what is not built yet ({', '.join(names)}); {SUMMARY} is used"
 
 
 Strategies = Annotated[
@@ -206,6 +197,11 @@ class CompactionSettings(Section):
     on_overflow: bool = Field(
         default=True, description="Compact and send again when a provider says that it is too long."
     )
+    last_resort: bool = Field(
+        default=True,
+        description="Cut the largest tool results in their middle, the newest too, where nothing else helps after a "
+        "provider has said that it is too long.",
+    )
     shrink_on_admission: bool = Field(
         default=False,
         description="Compact and send again when one request is above a whole rate allowance and waiting can't help.",
@@ -254,7 +250,7 @@ class CompactionSettings(Section):
     strategies: Strategies | None = Field(
         default=None,
         description="Ways of compacting, best first: others are not tried. Of a provider only those that its file "
-        "lists, and `context-edit`; default: all that it lists. `elide` is not built yet and passed over.",
+        "lists, `context-edit`, and `elide`, which asks nobody; default: all that it lists.",
     )
     bridge: Literal["auto", "never"] = Field(
         default="never",
@@ -357,8 +353,7 @@ class ModelSizes(Section):
     max_output: Count | None = Field(default=None, description="Longest answer.")
     strategies: Strategies | None = Field(
         default=None,
-        description="Ways of compacting, best first, whether or not the provider's file lists them. "
-        "`elide` is not built yet and passed over.",
+        description="Ways of compacting, best first, whether or not the provider's file lists them.",
     )
 
 
@@ -382,33 +377,7 @@ class Settings(Section):
     """Tables laid over the provider files of the same name; `tidegate.providers` validates them."""
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _file: Path | None = PrivateAttr(None)
-    _unbuilt: tuple[str, ...] = PrivateAttr(())
     _rules: tuple[str, ...] = PrivateAttr(())
-
-    @model_validator(mode="after")
-    def _something_built(self) -> Self:
-        """A list of strategies of which none is built is that of `summary` alone, so that no session ends for it."""
-        told: list[str] = []
-        if _all_unbuilt(names := self.compaction.strategies):
-            told.append(_summary_instead("compaction.strategies", names))
-            self.__dict__["compaction"] = self.compaction.model_copy(update={"strategies": (SUMMARY,)})
-        models, providers = dict(self.models), dict(self.providers)
-        for name, model in self.models.items():
-            if _all_unbuilt(names := model.strategies):
-                told.append(_summary_instead(f"models.{name}.strategies", names))
-                models[name] = model.model_copy(update={"strategies": (SUMMARY,)})
-        for name, table in self.providers.items():
-            lists = table.get("strategies")
-            if not isinstance(lists, Mapping):
-                continue  # `tidegate.providers` says what is wrong with it
-            unbuilt = {dialect: names for dialect, names in lists.items() if _all_unbuilt(names)}
-            told += [_summary_instead(f"providers.{name}.strategies.{key}", names) for key, names in unbuilt.items()]
-            if unbuilt:
-                providers[name] = {**table, "strategies": {**lists, **{key: [SUMMARY] for key in unbuilt}}}
-        if told:
-            self.__dict__.update(models=models, providers=providers)  # frozen for everybody else
-            self._unbuilt = tuple(told)
-        return self
 
     @property
     def file(self) -> Path | None:
@@ -418,7 +387,7 @@ class Settings(Section):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was set, allowed, and yet can't be meant; to be shown at the start."""
-        return (*self.compaction._warnings, *self._rules, *self._unbuilt)
+        return (*self.compaction._warnings, *self._rules)
 
     def chosen(self, provider: Mapping[str, object], model: Mapping[str, object]) -> Chosen:
         """The policy for a model of a provider, each with what is set for it alone."""

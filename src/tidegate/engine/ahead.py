@@ -9,11 +9,13 @@ from collections.abc import Generator, Mapping
 from math import ceil
 
 from tidegate.compactors.strategy import CompactionFailed
-from tidegate.engine.compaction import Plan, compaction_of, plan
+from tidegate.engine.compaction import Plan, compaction_of, plan, strategies_of
 from tidegate.engine.effects import Cost, Effect, Made, NothingHelped, Notify, Prepare
+from tidegate.engine.eliding import elided
 from tidegate.engine.prepared import Prepared
+from tidegate.engine.router import ELIDE
 from tidegate.engine.sizing import Sizing
-from tidegate.engine.view import View, may_cut
+from tidegate.engine.view import View, may_cut, whole
 from tidegate.wire.conversation import Usage
 
 
@@ -50,7 +52,13 @@ def prepare(
         return
     # By the time it is used the history has grown to the threshold: then it comes down to the target.
     aim = max(limits.target - max(0, limits.threshold - tokens), limits.target // 2)
-    chosen = plan(sizing, view, aim, "threshold", strategies)
+    names = strategies_of(sizing) if strategies is None else strategies
+    short = elided(sizing, view, limits.target) if names[:1] == (ELIDE,) else None
+    if short is not None and sizing.measured(short).tokens <= limits.target:
+        return  # takes no time when it is due
+    slow = tuple(name for name in names if name != ELIDE)
+    view = whole(sizing.history, view, request.target)
+    chosen = plan(sizing, view, aim, "threshold", slow) if slow else None
     if chosen is None:
         return
     link = sizing.history.chain.link(chosen.cut.at)
@@ -98,6 +106,7 @@ def ready(sizing: Sizing, view: View, conversation: bytes) -> Plan | None:
     One that does not is thrown away: what comes now takes its place.
     """
     kept, now, threshold = sizing.kit.preparations, sizing.request.now, sizing.limits().threshold
+    view = whole(sizing.history, view, sizing.request.target)
     known = kept.get(conversation, now=now)
     if known is None or threshold is None:
         return None

@@ -35,6 +35,15 @@ class Artifact:
     """What an opaque artifact is bound to (provider, endpoint, API, model family); empty for text."""
     sealed_tokens: int = 0
     """Tokens of what only its provider can read, as counted when it was made; 0 where that was not told."""
+    elided: tuple[tuple[int, int], ...] = ()
+    """(position, characters kept at either end) of items in the span whose large tool results are left out, or cut:
+    such a span is not replaced but for these."""
+    base: int = 0
+    """Where items are elided: how many first items the text stands for, none where there is no text."""
+
+    def stands_for(self, length: int) -> int:
+        """How many first items the artifact replaces, of a span of that length."""
+        return self.base if self.elided else length
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,16 @@ from typing import Literal, TypeAlias
 
 from tidegate.compactors import summary
 from tidegate.compactors.ride import LOOKBACK
-from tidegate.compactors.strategy import Call, CompactionFailed, Minted, Reply, Ride, Span, Summary
+from tidegate.compactors.strategy import Call, CompactionFailed, Elided, Minted, Reply, Ride, Span, Summary
 from tidegate.compactors.summary import Options
 from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, OutOfTime, Work
+from tidegate.engine.eliding import elided, shortened
 from tidegate.engine.learning import warmth_key
 from tidegate.engine.native import artifact_of, binding_of, claude_ways, minting
 from tidegate.engine.request import Kit, Request
-from tidegate.engine.router import CLEARING, INBAND, LEARNED, SUMMARY, route, watched
+from tidegate.engine.router import CLEARING, ELIDE, INBAND, LEARNED, SUMMARY, route, watched
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import (
     ANTHROPIC,
@@ -32,12 +33,15 @@ from tidegate.engine.view import (
     plain,
     replaced,
     same_role_cuts,
+    whole,
 )
 from tidegate.overflow.verdict import Refusal, Sent
 from tidegate.wire.billing import billed
-from tidegate.wire.conversation import DialectName
+from tidegate.wire.conversation import DialectName, JsonValue
 
 Why: TypeAlias = Literal["threshold", "overflow", "requested"]
+
+Compacting: TypeAlias = Generator[Effect, object, tuple[View, Made]]
 
 TROUBLE = frozenset({"compact_unreachable", "compact_cut_off", "compact_unavailable"})
 """Failures of a provider's own compaction that say nothing of what it was asked, as its errors of 500 and more do."""
@@ -141,7 +145,7 @@ def compact(
     *,
     base: View | None = None,
     strategies: tuple[str, ...] | None = None,
-) -> Generator[Effect, object, tuple[View, Made]]:
+) -> Compacting:
     """(a smaller view, what was made for it). Raises `CompactionFailed`, also where there is nothing to gain.
 
     What was `prepared` on an earlier turn is used in place of a plan for this one. `base` is the view that a summary
@@ -150,10 +154,13 @@ def compact(
     names = strategies_of(sizing) if strategies is None else strategies
     if not names:
         raise CompactionFailed("no_strategy")
+    if ELIDE in names:
+        return (yield from _in_tiers(sizing, view, aim, why, prepared, base, names))
+    shown, view = view, whole(sizing.history, view, sizing.request.target)
     chosen = prepared or plan(sizing, view, aim, why, names)
     if chosen is None:
         raise CompactionFailed("nothing_to_compact")
-    before = sizing.measured(view).tokens
+    before = sizing.measured(shown).tokens
     yield Notify("compacting", {"why": why, "items": chosen.cut.at, "from": view.covered, "tokens": before})
     try:
         made = yield compaction_of(sizing, view, chosen, why, base)
@@ -169,7 +176,7 @@ def compact(
     # The newest words may be others by now than those that an earlier turn kept beside the summary.
     place = applied if prepared else replaced
     smaller = place(sizing.history, checkpoint, sizing.request.target)
-    if smaller is None or smaller.checkpoint is None or smaller.tokens >= view.tokens:
+    if smaller is None or smaller.checkpoint is None or smaller.tokens >= shown.tokens:
         paid = made.result
         lost = Failure(made.strategy, "no_smaller", False, paid.calls, paid.input_tokens, paid.output_tokens)
         yield from _told((lost,))
@@ -189,6 +196,55 @@ def compact(
         },
     )
     return smaller.with_checkpoint(checkpoint), made
+
+
+def _in_tiers(
+    sizing: Sizing,
+    view: View,
+    aim: int,
+    why: Why,
+    prepared: Plan | None,
+    base: View | None,
+    names: tuple[str, ...],
+) -> Compacting:
+    """Ways in their order, of which one asks nobody: it counts where it is enough, or where nothing else helps."""
+    at = names.index(ELIDE)
+    failed: CompactionFailed | None = None
+    if names[:at]:
+        try:
+            return (yield from compact(sizing, view, aim, why, prepared, base=base, strategies=names[:at]))
+        except CompactionFailed as error:
+            failed = error
+    smaller = elided(sizing, view, aim)
+    enough = smaller is not None and sizing.measured(smaller).tokens <= aim
+    if names[at + 1 :] and not enough:
+        try:
+            return (yield from compact(sizing, view, aim, why, prepared, base=base, strategies=names[at + 1 :]))
+        except CompactionFailed as error:
+            failed = error
+    if smaller is None or view.tokens - smaller.tokens < MIN_GAIN_REFUSED:
+        raise failed or CompactionFailed("nothing_to_compact")
+    return (yield from _without_asking(sizing, view, smaller, why))
+
+
+def last_resort(sizing: Sizing, view: View, aim: int) -> Compacting:
+    """Cuts the largest tool results, the newest too, where nothing else helped after a refusal. Raises
+    `CompactionFailed`."""
+    smaller = shortened(sizing, view, aim)
+    if smaller is None or view.tokens - smaller.tokens < MIN_GAIN_REFUSED:
+        raise CompactionFailed("nothing_to_compact")
+    return (yield from _without_asking(sizing, view, smaller, "overflow"))
+
+
+def _without_asking(sizing: Sizing, view: View, smaller: View, why: Why) -> Compacting:
+    before, after = sizing.measured(view).tokens, sizing.measured(smaller).tokens
+    assert smaller.checkpoint is not None
+    checkpoint = replace(smaller.checkpoint, tokens_before=before, tokens_after=after)
+    items = len(checkpoint.artifact.elided)
+    yield Notify("compacting", {"why": why, "items": items, "from": view.covered, "tokens": before})
+    told: dict[str, JsonValue] = {"checkpoint": checkpoint.id, "strategy": ELIDE, "before": before, "after": after}
+    yield Notify("compacted", {**told, "calls": 0, "input_tokens": 0, "output_tokens": 0})
+    return smaller.with_checkpoint(checkpoint), Made(Elided(), ELIDE)
 
 
 def _told(failed: tuple[Failure, ...]) -> Generator[Effect, object, None]:
@@ -360,6 +416,7 @@ def _checkpoint(sizing: Sizing, at: int, made: Made, before: int) -> Checkpoint:
     if isinstance(result, Minted):
         artifact = artifact_of(result, target, dialect)
     else:
+        assert isinstance(result, Summary)
         artifact = Artifact("text", text=result.text, retained=result.retained)
     return Checkpoint(
         tenant=request.tenant,

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from tidegate.compactors.strategy import Call, CompactionFailed, Minted, Reply, Summary
+from tidegate.compactors.strategy import Call, CompactionFailed, Elided, Minted, Reply, Summary
 from tidegate.engine.checkpoint import Checkpoint, Report
 from tidegate.wire.conversation import FinishReason, JsonValue, Usage
 from tidegate.wire.discreet import Discreet
@@ -45,7 +45,7 @@ class Failure:
 class Made:
     """What a compaction gave, by the first of its strategies that did."""
 
-    result: Summary | Minted
+    result: Summary | Minted | Elided
     strategy: str
     failed: tuple[Failure, ...] = ()
     """Those tried before it."""

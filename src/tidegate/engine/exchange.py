@@ -18,7 +18,7 @@ from tidegate.engine.ahead import near, prepare, ready
 from tidegate.engine.artifacts import TRANSIENT, stale_part, without
 from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
 from tidegate.engine.clearing import Clearing, clearing_of
-from tidegate.engine.compaction import Plan, Why, compact, strategies_of
+from tidegate.engine.compaction import Plan, Why, compact, last_resort, strategies_of
 from tidegate.engine.effects import (
     Action,
     Cost,
@@ -46,6 +46,9 @@ from tidegate.wire.conversation import DialectName
 from tidegate.wire.stale import Stale
 
 Life: TypeAlias = Generator[Effect, object, None]
+
+SHORTENED = 2
+"""How often tool results are cut for one request: where nobody tells the window, the first time is a guess."""
 
 DEEP = 10
 """Of a size that was refused twice by an unknown window: the share that the last try aims for."""
@@ -216,6 +219,8 @@ class _Story:
         """Output limit to send in place of the client's, once a refusal has shown that it does not fit."""
         self.stale: Stale | None = None
         """What is left out, once a refusal has shown that the provider can't read it any more."""
+        self.shortened = 0
+        """How often tool results were cut, or that was tried."""
         self.shrunk = False
         """It was made to fit a rate allowance, or that was tried."""
         self.window: int | None = None
@@ -297,7 +302,7 @@ class _Story:
     def _replayed(self, *, text_only: bool = False) -> View:
         """The view of the longest checkpoint that this target can read; the whole history where there is none."""
         target, refused, now = self.request.target, self.kit.unreadable, self.request.now
-        for checkpoint in self.found:
+        for checkpoint in sorted(self.found, key=_reach, reverse=True):
             if text_only and checkpoint.artifact.kind != "text":
                 continue
             if not readable(checkpoint, self.history, target, refused, now=now):
@@ -349,8 +354,20 @@ class _Story:
         smaller = yield from self._compact(view, aim, "overflow", prepared)
         if smaller is None and prepared:
             smaller = yield from self._compact(view, aim, "overflow")
+        if smaller is None and self.kit.last_resort and self.shortened < SHORTENED:
+            smaller = yield from self._shorten(view, limits.threshold or aim)
         if smaller is not None:
             self.action = "recovered"
+        return smaller
+
+    def _shorten(self, view: View, aim: int) -> Generator[Effect, object, View | None]:
+        """The last resort: the largest tool results cut in their middle, without asking anybody."""
+        self.shortened += 1
+        try:
+            smaller, _ = yield from last_resort(self.sizing, view, aim)
+        except CompactionFailed:
+            return None
+        self.reason = "shortened"
         return smaller
 
     def _fit_allowance(self, view: View, verdict: Verdict) -> Generator[Effect, object, View | None]:
@@ -668,6 +685,11 @@ def _unread(head: Head, verdict: Verdict) -> bool:
     API objects as it would to any unknown one, by its name."""
     unknown = verdict.kind == "unsupported" and b"compaction" in (head.refusal or b"")
     return verdict.action == "drop_artifact" or unknown
+
+
+def _reach(checkpoint: Checkpoint) -> tuple[int, int]:
+    """What it replaces counts for more than how far it goes on from there, leaving results out."""
+    return checkpoint.artifact.stands_for(checkpoint.length), checkpoint.length
 
 
 def _is_sealed(view: View) -> bool:

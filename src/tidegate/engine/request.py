@@ -107,6 +107,8 @@ class Kit:
     max_compactions: int = 2
     """Compactions one request may cause, its recoveries included."""
     summary_max_calls: int = 32
+    last_resort: bool = False
+    """Cut the largest tool results where nothing else helps after a refusal for length."""
     shrink_on_admission: bool = False
     """Compact a request that is above a whole rate allowance, and send it again."""
     warmth: Warmth = field(default_factory=Warmth, repr=False)

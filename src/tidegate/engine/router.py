@@ -14,6 +14,9 @@ from tidegate.wire.conversation import DialectName
 
 SUMMARY: Final = "summary"
 
+ELIDE: Final = "elide"
+"""Asks nobody: old tool results are left out of what is forwarded."""
+
 LEAST_INBAND: Final = 1_000
 """Tokens: OpenAI's smallest threshold (praxis-proxy/ai#838 cites its reference)."""
 
@@ -36,13 +39,13 @@ DIALECT_OF: Final[Mapping[str, DialectName]] = {
 }
 """Strategies that are a provider's own, and the one dialect each is written in."""
 
-OPTIONAL: Final = frozenset({CLEARING})
-"""What no provider's file lists, though the provider may have it."""
+OPTIONAL: Final = frozenset({CLEARING, ELIDE})
+"""What no provider's file lists, though the provider may have it, or none is asked for it."""
 
 LEARNED: Final = (UNARY, TRIGGER, INBAND)
 """What an endpoint may turn out to have, best first."""
 
-NAMES: Final = (*DIALECT_OF, "elide", SUMMARY)
+NAMES: Final = (*DIALECT_OF, ELIDE, SUMMARY)
 """Every strategy, in the order in which they are told of."""
 
 Way: TypeAlias = Literal["on-demand", "threshold"]
@@ -50,10 +53,6 @@ Way: TypeAlias = Literal["on-demand", "threshold"]
 
 CLAUDE: Final[Mapping[Way, str]] = {"on-demand": "anthropic on demand", "threshold": "anthropic at a threshold"}
 """The ways of strategy `anthropic`, best first, and what each is called where an endpoint was seen to lack it."""
-
-UNBUILT: Final[Mapping[str, str]] = {
-    "elide": "not built yet as a way of its own",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +192,6 @@ def _why_not(name: str, dialect: DialectName, means: Means, missing: Mapping[str
     own = DIALECT_OF.get(name, dialect)
     if own != dialect:
         return f"belongs to the {own} API, not to {dialect}"
-    if name in UNBUILT:
-        return UNBUILT[name]
     if name == INBAND and not means.inband and not shown:
         return "the provider's file does not say that it honours context_management (inband = true)"
     if name == CLEARING and (not means.context_edit or means.clears is False):
@@ -213,11 +210,9 @@ def _why_not_wanted(name: str, dialect: DialectName, wanted: Wanted) -> str:
     own = DIALECT_OF.get(name, dialect)
     if own != dialect:
         return f"belongs to the {own} API, not to {dialect}"
-    if name in UNBUILT:
-        return UNBUILT[name]
     if name in wanted.listed:
         return f"left out by {wanted.by}"
-    if name == SUMMARY:
+    if name in (SUMMARY, ELIDE):
         return f"not named by {wanted.by}"
     return "the provider's file does not list it"
 
@@ -236,5 +231,6 @@ def _means(name: str, means: Means, missing: Mapping[str, str]) -> str:
         CLEARING: "the provider leaves old tool results out within a request that asks for it, where that is enough "
         f"({means.context_edit})",
         "xai": "the provider compacts a window into one item (POST /responses/compact)",
+        ELIDE: "old, large tool results are left out of what is forwarded, where that is enough; nobody is asked",
         SUMMARY: "a model writes a summary",
     }[name]

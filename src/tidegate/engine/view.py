@@ -6,13 +6,13 @@ Knows legal orders and merges; makes no decision and no call. Called by the exch
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import msgspec
 
-from tidegate.compactors import threshold
+from tidegate.compactors import elide, threshold
 from tidegate.compactors.summary import mark
 from tidegate.context.chain import Chain
 from tidegate.context.entries import Entry
@@ -150,13 +150,24 @@ def applied(history: History, checkpoint: Checkpoint, target: Target) -> View | 
     artifact stands what did when it was minted: its provider keeps the user's words in it, or hands them back.
     """
     past, k, retained = history.past, checkpoint.length, checkpoint.artifact.retained
-    if (retained and max(retained) >= k) or not may_cut(history, k, checkpoint.chain, target):
+    base = checkpoint.artifact.stands_for(k)
+    if (retained and max(retained) >= base) or not _may_stand(history, checkpoint, base, target):
         return None
-    words = past.words_before(k)
+    words = past.words_before(base) if base else ()
     if words and checkpoint.artifact.kind == "text" and not {*words} <= {*retained}:
         artifact = replace(checkpoint.artifact, retained=tuple(sorted({*retained, *words})))
         checkpoint = replace(checkpoint, artifact=artifact)
     return replaced(history, checkpoint, target)
+
+
+def _may_stand(history: History, checkpoint: Checkpoint, base: int, target: Target) -> bool:
+    """Whether the history begins with a checkpoint's items, and may be cut where its artifact ends."""
+    k = checkpoint.length
+    if not checkpoint.artifact.elided:
+        return may_cut(history, k, checkpoint.chain, target)
+    if not 0 < k <= len(history.past) or history.chain.link(k) != checkpoint.chain:
+        return False
+    return not base or may_cut(history, base, history.chain.link(base), target)
 
 
 def may_cut(history: History, at: int, link: bytes, target: Target) -> bool:
@@ -266,18 +277,78 @@ def _made(history: History, artifact: Artifact, covered: int, target: Target, *,
     """What comes in the place of the first items, as it was made for an earlier turn where there was one."""
     merge_user, past = target.merges, history.past
     lists = merge_user and _lists(history.conversation)
-    control = _control(history, artifact, covered)
+    base = artifact.stands_for(covered)
+    control = _control(history, artifact, base) if base else b""
+    if covered == len(past):
+        return _put_together(history, artifact, covered, target, leave_out=leave_out, control=control)
     seam = past.seam(covered)
     made = seam.made
     how = (merge_user, lists, leave_out, control)
     if isinstance(made, _Made) and made.fits(artifact, how):
         return made
-    keep = _without_thinking if leave_out else _as_it_came
-    items, taken = _artifact_items(history, artifact, covered, target, keep, control)
-    tokens = artifact_size(history, artifact)
-    made = _Made(artifact, how, tuple(items), taken, tokens)
+    made = _put_together(history, artifact, covered, target, leave_out=leave_out, control=control, how=how)
+    items = made.items
     past.remember(msgspec.structs.replace(seam, made=made, made_bytes=sum(map(len, items)) + len(artifact.text)))
     return made
+
+
+def _put_together(
+    history: History,
+    artifact: Artifact,
+    covered: int,
+    target: Target,
+    *,
+    leave_out: bool,
+    control: bytes,
+    how: tuple[bool, bool, bool, bytes] = (False, False, False, b""),
+) -> _Made:
+    """What comes in the place of the first items, made anew."""
+    keep = _without_thinking if leave_out else _as_it_came
+    if not artifact.elided:
+        items, taken = _artifact_items(history, artifact, covered, target, keep, control)
+        return _Made(artifact, how, tuple(items), taken, artifact_size(history, artifact))
+    items, taken, tokens = [], 0, 0
+    if artifact.base:
+        items, taken = _artifact_items(history, artifact, artifact.base, target, keep, control)
+        tokens = artifact_size(history, artifact)
+    first = artifact.base if artifact.base else artifact.elided[0][0]
+    for raw, position, size in _elided_items(history, artifact, covered):
+        tokens += size
+        if position < artifact.base + taken:
+            continue  # merged into the summary already
+        thinking = leave_out and position > first and history.entries[position].facts.thinking
+        kept = _without_thinking(history, position) if thinking else raw
+        items += [kept] if kept is not None else []
+    return _Made(artifact, how, tuple(items), 0, tokens)
+
+
+def _elided_items(history: History, artifact: Artifact, covered: int) -> Iterator[tuple[bytes, int, int]]:
+    """(raw JSON, position, estimated tokens) of the items of a span in which some are elided."""
+    dialect, estimator, keeps = history.conversation.dialect, history.past.estimator, dict(artifact.elided)
+    for position in range(artifact.base, covered):
+        entry, raw = history.entries[position], history.raw(position)
+        if position not in keeps:
+            yield raw, position, entry.tokens
+            continue
+        names = names_of_calls(history, position)
+        raw = elide.rewritten(dialect, raw, keeps[position], names)
+        value = loads(raw)
+        assert isinstance(value, dict)
+        yield raw, position, estimator.tokens(estimator.item(dialect, [*REQUESTS[dialect].parts(value)]))
+
+
+def names_of_calls(history: History, position: int) -> dict[str, str]:
+    """The names of the tools whose results stand at a position, by the ids of their calls."""
+    wanted = set(history.entries[position].facts.results)
+    names: dict[str, str] = {}
+    for earlier in range(position - 1, -1, -1):
+        if not wanted:
+            break
+        if made := wanted.intersection(history.entries[earlier].facts.calls):
+            found = elide.names_in(history.conversation.dialect, history.value(earlier))
+            names.update((call, found[call]) for call in made if call in found)
+            wanted -= made
+    return names
 
 
 def _control(history: History, artifact: Artifact, covered: int) -> bytes:
@@ -377,7 +448,8 @@ def _fate_of_thinking(
         return "stays"
     past = history.past
     beside = any(past.entries[p].facts.thinking for p in artifact.retained)
-    if not beside and past.thoughts[-1] == past.thoughts[covered]:
+    changed = artifact.base or artifact.elided[0][0] if artifact.elided else covered
+    if not beside and past.thoughts[-1] == past.thoughts[changed]:
         return "stays"
     return "api_drops" if thinks(history.conversation) else "leave_out"
 
@@ -456,3 +528,16 @@ def items_to_summarise(history: History, view: View, cut_at: int, retained: Sequ
     earlier = view.checkpoint.artifact.retained if view.checkpoint else ()
     gone = [p for p in earlier if p not in retained]
     return tuple(history.value(p) for p in [*gone, *range(view.covered, cut_at)])
+
+
+def whole(history: History, view: View, target: Target) -> View:
+    """A view in which nothing is elided: the summary alone that stands in it, or the history as it came."""
+    checkpoint = view.checkpoint
+    if checkpoint is None or not checkpoint.artifact.elided:
+        return view
+    base = checkpoint.artifact.base
+    if not base:
+        return plain(history)
+    artifact = replace(checkpoint.artifact, binding="", elided=(), base=0)
+    alone = replace(checkpoint, length=base, chain=history.chain.link(base), artifact=artifact)
+    return replaced(history, alone, target)

@@ -51,6 +51,7 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         max_compactions=compaction.max_per_request,
         summary_max_calls=compaction.summary_max_calls,
         inband_for_all=compaction.inband == "always",
+        last_resort=compaction.last_resort,
         shrink_on_admission=compaction.shrink_on_admission,
     )
 

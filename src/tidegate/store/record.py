@@ -28,6 +28,8 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True):
     retained: tuple[int, ...]
     binding: str
     sealed_tokens: int = 0
+    elided: tuple[tuple[int, int], ...] = ()
+    base: int = 0
 
 
 _unpacked: Final = msgspec.msgpack.Decoder(_Packed)
@@ -52,7 +54,16 @@ def is_same_view(one: Report, other: Report) -> bool:
 def pack(artifact: Artifact) -> bytes:
     """The artifact as bytes. Half a surrogate pair, which a cut text may end with, survives."""
     text = artifact.text.encode("utf-8", "surrogatepass")
-    packed = _Packed(artifact.kind, text, artifact.items, artifact.retained, artifact.binding, artifact.sealed_tokens)
+    packed = _Packed(
+        artifact.kind,
+        text,
+        artifact.items,
+        artifact.retained,
+        artifact.binding,
+        artifact.sealed_tokens,
+        artifact.elided,
+        artifact.base,
+    )
     return msgspec.msgpack.encode(packed)
 
 
@@ -60,7 +71,16 @@ def unpack(raw: bytes) -> Artifact:
     """What `pack` wrote. Raises `ValueError` for anything else."""
     packed = _unpacked.decode(raw)
     text = packed.text.decode("utf-8", "surrogatepass")
-    return Artifact(packed.kind, text, packed.items, packed.retained, packed.binding, packed.sealed_tokens)
+    return Artifact(
+        packed.kind,
+        text,
+        packed.items,
+        packed.retained,
+        packed.binding,
+        packed.sealed_tokens,
+        packed.elided,
+        packed.base,
+    )
 
 
 def place_of(row: Sequence[object]) -> bytes:

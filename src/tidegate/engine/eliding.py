@@ -1,0 +1,115 @@
+"""Leaves old tool results out of what is forwarded, or cuts the largest ones: the tiers that ask nobody.
+
+Chooses which; how an item is rewritten is `compactors.elide`'s to know, how it is spliced the view's. Called by
+`compaction`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tidegate.compactors.elide import LEAST, WHOLE
+from tidegate.engine.checkpoint import Artifact, Checkpoint
+from tidegate.engine.sizing import Sizing
+from tidegate.engine.view import View, replaced
+
+TAIL_SHARE: Final = 8
+"""The part of what is aimed for that the newest items may take without being looked at."""
+
+CUTS: Final = (8_000, 2_000, 500)
+"""Characters kept at either end of the largest results, ever fewer until it fits."""
+
+MARK: Final = "elided"
+"""Keeps such a checkpoint apart from a summary of as many items in the store."""
+
+
+def elided(sizing: Sizing, view: View, aim: int) -> View | None:
+    """A view without the large tool results that stand before the newest ones; None where there are none, or where an
+    artifact that only its provider can read stands in the view. `aim` is in real tokens.
+
+    All of them go at once, so that this happens seldom: what stays keeps its bytes, and its place in prompt caches,
+    until the history has grown to the threshold again.
+    """
+    known = _known(view)
+    if known is None:
+        return None
+    end = _tail(sizing, sizing.measured(view).shrunk(aim))
+    base = known.base if known.elided else view.covered
+    gone = dict(known.elided)
+    new = {p: WHOLE for p in range(base, end) if gone.get(p) != WHOLE and _large(sizing, p)}
+    return _view(sizing, view, known, base, {**gone, **new}) if new else None
+
+
+def shortened(sizing: Sizing, view: View, aim: int) -> View | None:
+    """A view in which the largest tool results, the newest too, are cut in their middle until it fits: the last resort.
+    None where that does not make it smaller. What the user said is never touched.
+    """
+    history, known = sizing.history, _known(view)
+    if known is None:
+        return None
+    base = known.base if known.elided else view.covered
+    sizes = sorted(
+        ((history.entries[p].tokens, p) for p in range(base, len(history.past)) if _large(sizing, p)), reverse=True
+    )
+    kept = dict(known.elided)
+    best: View | None = None
+    for keep in CUTS:
+        for tokens, position in sizes:
+            if tokens * 4 <= 2 * keep or kept.get(position, keep + 1) <= keep:
+                continue
+            kept[position] = keep
+            smaller = _view(sizing, view, known, base, kept)
+            if smaller is not None and smaller.tokens < (best or view).tokens:
+                best = smaller
+            if best is not None and sizing.measured(best).tokens <= aim:
+                return best
+    return best
+
+
+def _known(view: View) -> Artifact | None:
+    """What stands in a view already; None where only its provider can read it."""
+    if view.checkpoint is None:
+        return Artifact("text")
+    return view.checkpoint.artifact if view.checkpoint.artifact.kind == "text" else None
+
+
+def _large(sizing: Sizing, position: int) -> bool:
+    entry = sizing.history.entries[position]
+    return entry.tokens >= LEAST and bool(entry.facts.results)
+
+
+def _tail(sizing: Sizing, aim: int) -> int:
+    """Where the newest items begin: the newest group, and before it whatever fits a share of the aim, estimated."""
+    history = sizing.history
+    past, sums = history.past, history.past.sums
+    end = len(past)
+    start = next((p for p in range(end - 1, 0, -1) if past.safe(p)), 0)
+    room = aim // TAIL_SHARE
+    while start > 0 and sums[-1] - sums[start - 1] <= room:
+        start -= 1
+    return start
+
+
+def _view(sizing: Sizing, view: View, known: Artifact, base: int, gone: dict[int, int]) -> View | None:
+    """The history with these results elided."""
+    history, request, target = sizing.history, sizing.request, sizing.request.target
+    length = max(gone) + 1
+    checkpoint = view.checkpoint
+    artifact = replace(known, binding=MARK, elided=tuple(sorted(gone.items())), base=base)
+    made = Checkpoint(
+        tenant=request.tenant,
+        bucket=history.chain.bucket,
+        length=length,
+        chain=history.chain.link(length),
+        head=history.head,
+        dialect=request.conversation.dialect,
+        artifact=artifact,
+        provider=target.provider,
+        endpoint=target.endpoint,
+        model=target.model,
+        strategy="elide",
+        tokens_before=checkpoint.tokens_before if checkpoint else 0,
+        tokens_after=0,
+    )
+    return replaced(history, made, target)
