@@ -241,7 +241,7 @@ class CompactionSettings(Section):
         default=3,
         description="It rests after so many compactions in a row, each within `refill_messages` of the one before.",
     )
-    refill_messages: Count = Field(default=4, description="Messages by which a history grows between those.")
+    refill_messages: Count = Field(default=2, description="Messages by which a history grows between those.")
     regrow_percent: Percent = Field(
         default=10,
         description="Where a compaction could not bring a conversation below the threshold, or was in vain, it has to "

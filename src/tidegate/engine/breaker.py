@@ -20,7 +20,7 @@ class Bounds:
     """Seconds of the longest."""
     refills: int = 3
     """Compactions in a row, each soon after the one before, after which it rests."""
-    refill_messages: int = 4
+    refill_messages: int = 2
     """Messages of the history that make a compaction soon after the one before: so many new ones, or fewer."""
     regrow_percent: float = 10.0
     """By how much a history must grow where what a compaction left, or could not make smaller, is due again at once."""
