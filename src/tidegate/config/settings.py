@@ -209,7 +209,9 @@ class CompactionSettings(Section):
     keep_recent_tokens: Count | None = Field(
         default=None, description="Newest tokens left as they are, at most; default: by the target."
     )
-    keep_recent_percent: Percent | None = Field(default=None, description="The same, as a part of the window.")
+    keep_recent_percent: Percent | None = Field(
+        default=15, description="The same, as a part of the window; never less than 4,000 tokens where it is not set."
+    )
     preserve_last_n: Count | None = Field(
         default=None,
         description="Newest messages left as they are, at most; fewer where a call would lose its result, or half the "

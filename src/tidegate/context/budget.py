@@ -70,6 +70,8 @@ class Policy:
     """A compaction is due above it, where the trigger is `tokens`."""
     keep_recent_percent: float | None = None
     """The same as `keep_recent_tokens`, by the window; the lesser counts."""
+    keep_recent_least: int = 0
+    """Tokens that `keep_recent_percent` stands for in a window where it is less."""
     preserve_last_n: int | None = None
     """Newest items that a compaction leaves as they are, at most; None for any number."""
     rounds_down: bool = False
@@ -122,7 +124,7 @@ class Policy:
         """Newest tokens to be left as they are, at most; None for as many as other limits allow."""
         limits = [] if self.keep_recent_tokens is None else [self.keep_recent_tokens]
         if self.keep_recent_percent is not None and window:
-            limits.append(floor(_percent(self.keep_recent_percent, window)))
+            limits.append(max(self.keep_recent_least, floor(_percent(self.keep_recent_percent, window))))
         return min(limits, default=None)
 
 

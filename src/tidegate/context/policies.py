@@ -31,7 +31,7 @@ class Named:
 DEFAULT: Final = "default"
 
 NAMED: Final[Mapping[str, Named]] = {
-    DEFAULT: Named(Policy(), recovers=True),
+    DEFAULT: Named(Policy(keep_recent_percent=15, keep_recent_least=4_000), recovers=True),
     "rho": Named(
         Policy(
             enabled=False,
@@ -129,6 +129,7 @@ def chosen(levels: Iterable[Mapping[str, object]]) -> Chosen:
     for one, other in (("keep_recent_tokens", "keep_recent_percent"), ("keep_recent_percent", "keep_recent_tokens")):
         if one in given:
             values.setdefault(other, None)
+            values["keep_recent_least"] = 0
     if "on_overflow" not in given and named.recovers is None:
         values["on_overflow"] = values.get("enabled", named.policy.enabled)
     policy = replace(named.policy, **values)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from tidegate.compactors import summary
 from tidegate.compactors.ride import LOOKBACK
 from tidegate.compactors.strategy import Call, CompactionFailed, Elided, Minted, Reply, Ride, Span, Summary
 from tidegate.compactors.summary import Options
+from tidegate.context.budget import Budget, Policy
 from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, OutOfTime, Work
@@ -113,10 +114,10 @@ def _plan(
 ) -> Plan | None:
     history, policy = sizing.history, sizing.policy
     size, limits = sizing.measured(view), sizing.limits()
+    recent = _recent(policy, limits, aim, why)
     aim = size.shrunk(aim)
     room = policy.room(limits.window or size.tokens, aim)
     half_window = size.shrunk(limits.window) // 2 if limits.window else aim
-    recent = policy.recent(limits.window)
     cut = choose(
         history.facts,
         [entry.tokens for entry in history.entries],
@@ -134,6 +135,15 @@ def _plan(
     before = int(size.tokens / size.ratio)
     most = before - max(1, (before - aim) // 2)
     return Plan(cut, room, limits.window or assumed, strategies, most)
+
+
+def _recent(policy: Policy, limits: Budget, aim: int, why: Why) -> int | None:
+    """Real tokens at the end that stay as they are, at most. What is made ahead of time leaves out as much of them as
+    is still to come, half of them at most: the aim is lower by that then."""
+    recent = policy.recent(limits.window)
+    if recent is None or why != "threshold" or limits.target is None:
+        return recent
+    return max(recent // 2, recent - max(0, limits.target - aim))
 
 
 def compact(
