@@ -185,7 +185,7 @@ def test_ci_passes_where_every_stage_does(project: Path) -> None:
     status, _, said = run(project, ".ci/run")
     assert status == 0
     compiled = " compiled" if shutil.which("cc") else ""
-    assert said.rstrip().endswith(f"CI passed: tests{compiled} checks demo bench")
+    assert said.rstrip().endswith(f"CI passed: tests{compiled} checks demo bench policies")
 
 
 def with_lint(project: Path) -> None:
