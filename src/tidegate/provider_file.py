@@ -139,11 +139,11 @@ class Quirks(Data):
     """Fields Tidegate's own calls must not carry."""
 
 
-class Rules(BaseModel):
+class Rules(Data):
     """When histories are compacted, and what is kept of them: of a provider's or a model's own, over those for all.
     What is not given is not changed; a policy that is named comes with settings of its own."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     policy: PolicyName | None = Field(default=None, description="The named policy that all else is laid over.")
     enabled: bool | None = Field(default=None, description="Compact before the window is full.")
