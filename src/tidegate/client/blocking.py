@@ -22,6 +22,7 @@ from tidegate.compactors.strategy import Call, Reply
 from tidegate.drive import sync
 from tidegate.engine.effects import UpstreamError
 from tidegate.gateway.calls import CALL_ATTEMPTS, CALL_WAIT, REPLY_LIMIT, transient
+from tidegate.upstream.custom import Compactors
 from tidegate.upstream.http import Headers
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Upstream:
 
     asking: Asking
     below: Transport
-    seconds: float
+    custom: Compactors
 
     def send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Incoming:
         """Sends the request. Raises `UpstreamError` from the library's own error."""
@@ -82,6 +83,8 @@ class Upstream:
 
     def call(self, call: Call) -> Reply:
         """Makes a call of a compaction, and once more where it was lost."""
+        if call.via:
+            return self.custom.ask(call)
         attempts = Retrying(stop=stop_after_attempt(CALL_ATTEMPTS), wait=CALL_WAIT, retry=retry_if_result(transient))
         try:
             return attempts(self._call, call)
@@ -177,7 +180,7 @@ class Blocking:
         with house.lock:
             one = crossing(house, house.kit, house.tenants, place, headers, body)
         asking = Asking(self.library, request, one)
-        upstream = Upstream(asking, self.below, house.pace.compaction_seconds)
+        upstream = Upstream(asking, self.below, house.custom)
         driver = sync.Driver(
             place.dialect,
             upstream,

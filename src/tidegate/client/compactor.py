@@ -170,7 +170,7 @@ class Compactor:
         asked = self._asked(messages, sdk, kept.kit, kept.tenants, force, target_tokens, focus)
         driver = sync.Driver(
             self.dialect,
-            blocking.Upstream(asked.asking, Below(sdk), kept.pace.compaction_seconds),
+            blocking.Upstream(asked.asking, Below(sdk), kept.custom),
             kept.store,
             kept.flights,
             on_notify=asked.asking.crossing.notify,
@@ -206,7 +206,7 @@ class Compactor:
         asked = self._asked(messages, sdk, tools.kit, tools.tenants, force, target_tokens, focus)
         driver = aio.Driver(
             self.dialect,
-            waiting.Upstream(asked.asking, Below(sdk)),
+            waiting.Upstream(asked.asking, Below(sdk), self._house.custom),
             waiting.Handed(),
             self._house.store,
             tools.flights,

@@ -22,7 +22,7 @@ from tidegate.engine.checkpoint import Store
 from tidegate.engine.request import Kit
 from tidegate.gateway.catalogue import catalogue
 from tidegate.gateway.credentials import Tenants
-from tidegate.gateway.kit import keys_of, make_kit, store_of
+from tidegate.gateway.kit import compactors_of, keys_of, make_kit, store_of
 from tidegate.gateway.targets import Targets
 from tidegate.store import SqliteStore
 from tidegate.store.behind import Behind
@@ -48,6 +48,7 @@ class House:
         self.settings = settings
         self.catalogue = catalogue(settings)
         self.targets = Targets(settings, self.catalogue)
+        self.custom = compactors_of(settings)
         self._keys = keys_of(settings)
         store = store_of(settings, self._keys)
         self.store: Store = Behind(store) if isinstance(store, SqliteStore) else store

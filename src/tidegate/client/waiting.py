@@ -24,6 +24,7 @@ from tidegate.drive.answer import HeldAnswer
 from tidegate.drive.pieces import pieces
 from tidegate.engine.effects import Head, Outcome, UpstreamError
 from tidegate.gateway.calls import CALL_ATTEMPTS, CALL_WAIT, REPLY_LIMIT, transient
+from tidegate.upstream.custom import Compactors
 from tidegate.upstream.http import Headers
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Upstream:
 
     asking: Asking
     below: AsyncTransport
+    custom: Compactors
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Incoming:
         """Sends the request. Raises `UpstreamError` from the library's own error."""
@@ -89,6 +91,8 @@ class Upstream:
 
     async def call(self, call: Call) -> Reply:
         """Makes a call of a compaction, and once more where it was lost."""
+        if call.via:
+            return await self.custom.ask_async(call)
         attempts = AsyncRetrying(
             stop=stop_after_attempt(CALL_ATTEMPTS), wait=CALL_WAIT, retry=retry_if_result(transient)
         )
@@ -205,7 +209,7 @@ class Waiting:
         asking, handed = Asking(self.library, request, one), Handed()
         driver = Driver(
             place.dialect,
-            Upstream(asking, self.below),
+            Upstream(asking, self.below, self.house.custom),
             handed,
             self.house.store,
             tools.flights,

@@ -23,6 +23,8 @@ class Call:
     """Request headers of the client (lower case) that must not go along."""
     timeout: float = 180.0
     """Seconds for the whole call."""
+    via: str = ""
+    """Name of the user's own compactor that is asked in the provider's place, without any credential."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from tidegate.config.settings import (
     EXPLAINED,
     KEYS,
     CompactionSettings,
+    CompactorSettings,
     ModelSettings,
     RoutingSettings,
     ServerSettings,
@@ -39,6 +40,7 @@ from tidegate.config.settings import (
     SummarySettings,
     UpstreamSettings,
 )
+from tidegate.engine.router import NAMES
 
 __all__ = [
     "CompactionSettings",
@@ -59,6 +61,9 @@ __all__ = [
 
 FILE_NAME: Final = "tidegate.toml"
 _LONGEST_SHOWN: Final = 60
+
+FIELDS: Final = {"models": ModelSettings.model_fields, "compactors": CompactorSettings.model_fields}
+"""Of tables whose names are the user's."""
 
 
 def find_file(chosen: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
@@ -110,9 +115,30 @@ def load(
         settings = Settings.model_validate(_tree(given.values()))
     except ValidationError as exc:
         raise ConfigError("\n".join(_explained(exc, given))) from None
+    if wrong := _wrong_strategies(settings, {".".join(key): item.origin for key, item in given.items()}):
+        raise ConfigError("\n".join(wrong))
     settings._origins.update({".".join(key): item.origin for key, item in given.items()})
     settings._file = path
     return settings
+
+
+def _wrong_strategies(settings: Settings, origins: Mapping[str, str]) -> list[str]:
+    """Names in lists of strategies that are no built-in one and no compactor of the user's own; and compactors that
+    take a built-in one's name."""
+    lists = {"compaction.strategies": settings.compaction.strategies}
+    lists |= {f"models.{name}.strategies": model.strategies for name, model in settings.models.items()}
+    known = (*NAMES, *settings.compactors)
+    lines = [
+        f"{key}: there is no strategy {name}; known: {', '.join(known)} ([compactors.NAME] adds one)"
+        f" (given in {origins.get(key, 'default')})"
+        for key, names in lists.items()
+        for name in names or ()
+        if name not in known
+    ]
+    return [
+        *lines,
+        *(f"compactors.{name}: that is a built-in strategy's name" for name in settings.compactors if name in NAMES),
+    ]
 
 
 def _put(given: dict[Key, Given], item: Given) -> None:
@@ -140,7 +166,7 @@ def _explained(exc: ValidationError, given: Mapping[Key, Given]) -> list[str]:
         place = tuple(str(part) for part in error["loc"])
         item = next((given[place[:n]] for n in range(len(place), 0, -1) if place[:n] in given), None)
         key = item.key if item else place
-        field = ModelSettings.model_fields.get(key[-1]) if key[0] == "models" else KEYS.get((key[0], key[-1]))
+        field = FIELDS[key[0]].get(key[-1]) if key[0] in FIELDS else KEYS.get((key[0], key[-1]))
         line = f"{'.'.join(key)}: {_shown(item, field)} is not allowed"
         if error["type"] == EXPLAINED:
             line += f": {error['msg']}"

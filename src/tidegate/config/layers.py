@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
 from tidegate.config.allowed import is_path
-from tidegate.config.settings import KEYS, SECTIONS, TABLES, ModelSettings
+from tidegate.config.settings import KEYS, SECTIONS, TABLES, CompactorSettings, ModelSettings
 
 Key: TypeAlias = tuple[str, ...]
 
@@ -137,9 +137,10 @@ def _walk(data: Mapping[str, Any], path: Path | str) -> Iterator[tuple[Key, Any]
                 continue
             for name, figure in inner.items():
                 if isinstance(figure, dict):
-                    raise ConfigError(f'{path}: models.{key}.{name}: quote names with dots: [models."{key}.{name}"]')
-                _check(("models", key, name), str(path), spelled=".".join)
-                yield ("models", key, name), figure
+                    quoted = f'[{section}."{key}.{name}"]'
+                    raise ConfigError(f"{path}: {section}.{key}.{name}: quote names with dots: {quoted}")
+                _check((section, key, name), str(path), spelled=".".join)
+                yield (section, key, name), figure
 
 
 def _table(value: object, name: str, path: Path | str) -> dict[str, Any]:
@@ -220,6 +221,8 @@ def _check(key: Key, origin: str, *, spelled: Any) -> None:
     match key:
         case ("models", _, name) if name in ModelSettings.model_fields:
             return
+        case ("compactors", _, name) if name in CompactorSettings.model_fields:
+            return
         case ("providers", _, _, *_):
             return
         case _ if key in KEYS:
@@ -240,6 +243,8 @@ def _instead(key: Key, spelled: Any) -> str:
         if near and len(key) == 3:
             return f"did you mean {spelled((*key[:2], near[0]))}?"
         return f"allowed: models.NAME with {', '.join(ModelSettings.model_fields)}"
+    if key[0] == "compactors" and len(key) > 1:
+        return f"allowed: compactors.NAME with {', '.join(CompactorSettings.model_fields)}"
     if len(key) == 1 and (near := get_close_matches(key[0], [*SECTIONS, *TABLES], 1)):
         return f"did you mean {spelled(near)}?"
     names = {".".join(known): known for known in KEYS}

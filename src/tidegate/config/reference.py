@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from tidegate.config.allowed import allowed
 from tidegate.config.layers import SHORT, variable
-from tidegate.config.settings import SECTIONS, ModelSettings
+from tidegate.config.settings import SECTIONS, CompactorSettings, ModelSettings
 
 _INTRODUCTION: Final = """\
 # Configuration
@@ -64,6 +64,21 @@ built-in list, since what stood in a tool result alone is not known any more. Of
 model has it alone.
 """
 
+_COMPACTORS: Final = """\
+## [compactors.NAME]
+
+A compactor of your own, whose name may stand in `compaction.strategies` and in a model's `strategies`:
+[Custom compactors](custom-compactors.md).
+
+```toml
+[compactors.notes]
+use = "http://127.0.0.1:9000"
+
+[compaction]
+strategies = ["notes", "summary"]
+```
+"""
+
 _PROVIDERS: Final = """\
 ## [providers.NAME]
 
@@ -101,6 +116,7 @@ def reference() -> str:
         parts.append(heading + "\n".join(_table(section, shape.model_fields)))
     parts.append(_MODELS + "\n" + "\n".join(_table("models.NAME", ModelSettings.model_fields)))
     parts.append(_PROVIDERS.rstrip())
+    parts.append(_COMPACTORS + "\n" + "\n".join(_table("compactors.NAME", CompactorSettings.model_fields)))
     return "\n\n".join(parts) + "\n"
 
 

@@ -86,18 +86,22 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1), Allowed('bytes, or 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Allowed("a list of texts (in a variable: a,b)")]
 
 
-def _known_strategies(value: tuple[str, ...]) -> tuple[str, ...]:
-    unknown = [name for name in value if name not in NAMES]
-    if unknown or not value:
-        raise ValueError("no such strategy" if unknown else "empty")
+def _named_strategies(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that are no built-in ones must be compactors of the user's own: the whole of the settings knows them."""
+    wrong = [name for name in value if name not in NAMES and not _NAME.fullmatch(name)]
+    if wrong or not value:
+        raise ValueError("no such strategy" if wrong else "empty")
     return value
+
+
+_NAME: Final = re.compile(r"[A-Za-z][\w.-]{0,63}")
 
 
 Strategies = Annotated[
     tuple[str, ...],
     BeforeValidator(_listed),
-    AfterValidator(_known_strategies),
-    Allowed(f"a list (in a variable: a,b) of {', '.join(NAMES)}"),
+    AfterValidator(_named_strategies),
+    Allowed(f"a list (in a variable: a,b) of {', '.join(NAMES)}, or names of [compactors]"),
 ]
 Url = Annotated[
     str,
@@ -359,6 +363,16 @@ class ModelSizes(Section):
     )
 
 
+class CompactorSettings(Section):
+    """A compactor of the user's own: its name may stand in every list of `strategies`."""
+
+    use: Text = Field(
+        description="A URL (`http://127.0.0.1:9000`), `module:Class`, or the name of an entry point of the group "
+        "`tidegate.compactors`."
+    )
+    timeout_seconds: Seconds = Field(default=600, description="Seconds that it may take for one compaction.")
+
+
 class ModelSettings(Rules, ModelSizes):
     """What is known of a model, and when and how it is compacted; wins over the provider files."""
 
@@ -375,6 +389,8 @@ class Settings(Section):
     store: StoreSettings = StoreSettings()
     models: Mapping[str, ModelSettings] = {}
     """By model name or glob, with or without `provider/`."""
+    compactors: Mapping[str, CompactorSettings] = {}
+    """The user's own, by name."""
     providers: Mapping[str, Mapping[str, Any]] = {}
     """Tables laid over the provider files of the same name; `tidegate.providers` validates them."""
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -436,7 +452,7 @@ class Settings(Section):
         raise KeyError(key)
 
 
-TABLES: Final = ("models", "providers")
+TABLES: Final = ("models", "providers", "compactors")
 """Sections whose tables have names of the user's choosing."""
 
 

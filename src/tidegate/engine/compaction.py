@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, TypeAlias
 
-from tidegate.compactors import summary
+from tidegate.compactors import custom, summary
 from tidegate.compactors.ride import LOOKBACK
 from tidegate.compactors.strategy import Call, CompactionFailed, Elided, Minted, Reply, Ride, Span, Summary
 from tidegate.compactors.summary import Options
@@ -39,12 +39,22 @@ from tidegate.engine.view import (
 from tidegate.overflow.verdict import Refusal, Sent
 from tidegate.wire.billing import billed
 from tidegate.wire.conversation import DialectName, JsonValue
+from tidegate.wire.jsontext import loads
 
 Why: TypeAlias = Literal["threshold", "overflow", "requested"]
 
 Compacting: TypeAlias = Generator[Effect, object, tuple[View, Made]]
 
-TROUBLE = frozenset({"compact_unreachable", "compact_cut_off", "compact_unavailable"})
+TROUBLE = frozenset(
+    {
+        "custom_failed",
+        "custom_too_slow",
+        "custom_invalid",
+        "compact_unreachable",
+        "compact_cut_off",
+        "compact_unavailable",
+    }
+)
 """Failures of a provider's own compaction that say nothing of what it was asked, as its errors of 500 and more do."""
 
 MIN_GAIN = 0.1
@@ -287,6 +297,9 @@ def compaction_of(
         # Read here: where the work is a joined flight's, or is done in a thread, the request needs no time for it.
         if name == SUMMARY:
             return (yield from _summary(sizing, view, chosen, why, base))
+        if name in kit.custom:
+            asked = _asked_of_custom(sizing, view, chosen, why, base)
+            return (yield from custom.work(name, asked, kit.custom[name]))
         return (yield from minting(name, sizing, view, at, retained, window=chosen.window, most=chosen.most))
 
     def work() -> Work:
@@ -369,6 +382,35 @@ def _summary(sizing: Sizing, view: View, chosen: Plan, why: Why, base: View | No
         ride=_ride(sizing, view, at, options) if why == "threshold" and start is view else None,
     )
     return (yield from summary.work(span, options, overflows))
+
+
+def _asked_of_custom(sizing: Sizing, view: View, chosen: Plan, why: Why, base: View | None) -> custom.Asked:
+    """What a compactor of the user's own is shown: the items themselves, whatever a provider has sealed."""
+    request, history = sizing.request, sizing.history
+    sealed = view.checkpoint is not None and view.checkpoint.artifact.kind == "opaque"
+    start = (base or plain(history)) if sealed else view
+    conversation = request.conversation
+
+    def field(name: str) -> JsonValue:
+        raw = conversation.field(name)
+        return loads(raw) if raw else None
+
+    lead = [loads(conversation.item_raw(n)) for n in range(conversation.lead)]
+    return custom.Asked(
+        dialect=conversation.dialect,
+        model=request.target.model,
+        window=chosen.window,
+        trigger=why,
+        tokens=sizing.measured(view).tokens,
+        room=chosen.room,
+        items=tuple(history.value(p) for p in range(len(history.past))),
+        since=start.covered,
+        until=chosen.cut.at,
+        previous=start.checkpoint.artifact.text if start.checkpoint else "",
+        system=field("system") or field("instructions") or lead or None,
+        tools=field("tools"),
+        retained=chosen.cut.retained,
+    )
 
 
 def _ride(sizing: Sizing, view: View, at: int, options: Options) -> Ride | None:

@@ -5,7 +5,7 @@ Values and pure collaborators only. Built by the gateway or a client transport, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -107,6 +107,8 @@ class Kit:
     max_compactions: int = 2
     """Compactions one request may cause, its recoveries included."""
     summary_max_calls: int = 32
+    custom: Mapping[str, float] = field(default_factory=dict)
+    """The user's own compactors, and the seconds that each may take."""
     last_resort: bool = False
     """Cut the largest tool results where nothing else helps after a refusal for length."""
     shrink_on_admission: bool = False

@@ -101,6 +101,8 @@ class Means:
     """Smallest threshold, in tokens, that it takes there."""
     timeout: float = 180.0
     """Seconds that one call of the provider's own compaction may take."""
+    custom: frozenset[str] = frozenset()
+    """Names of the user's own compactors."""
 
     def claude(self, missing: Collection[str] = ()) -> tuple[Way, ...]:
         """How Claude compacts here, best first: what the platform has a beta for, the model is not known to lack, and
@@ -153,7 +155,7 @@ def route(dialect: DialectName, wanted: Wanted, means: Means, missing: Mapping[s
         else:
             by = "the endpoint has shown to have it" if name in wanted.shown else f"named by {wanted.by}"
             tried.append(Choice(name, f"{_means(name, means, missing)}; {by}"))
-    for name in NAMES:
+    for name in (*NAMES, *sorted(means.custom)):
         if name not in wanted.names:
             excluded.append(Choice(name, _why_not_wanted(name, dialect, wanted)))
     return Route(tuple(tried), tuple(excluded))
@@ -173,20 +175,24 @@ def ordered(
     model_by: str = "models",
     house_by: str = "compaction.strategies",
     own: bool = False,
+    custom: Collection[str] = (),
 ) -> Wanted:
     """Whose order counts: that of a `model` names what is to be tried, whatever its provider lists. That of the
     `house`, for all providers, leaves out and puts in order what the provider lists, and may add what is optional.
-    `own`: that list is the user's."""
+    `own`: that list is the user's. `custom`
+    are the user's own compactors, which are no provider's."""
     if model is not None:
         return Wanted(tuple(dict.fromkeys(model)), model_by, tuple(listed), own=True)
     if house is not None:
-        names = tuple(name for name in dict.fromkeys(house) if name in listed or name in OPTIONAL)
+        names = tuple(name for name in dict.fromkeys(house) if name in listed or name in OPTIONAL or name in custom)
         return Wanted(names, house_by, tuple(listed), own=True)
     return Wanted(tuple(listed), listed_by, tuple(listed), own=own)
 
 
 def _why_not(name: str, dialect: DialectName, means: Means, missing: Mapping[str, str], *, shown: bool) -> str:
     """Why a strategy that is wanted can't be tried; empty where it can."""
+    if name in means.custom:
+        return missing.get(name, "")
     if name not in NAMES:
         return "there is no such strategy"
     own = DIALECT_OF.get(name, dialect)
@@ -212,13 +218,15 @@ def _why_not_wanted(name: str, dialect: DialectName, wanted: Wanted) -> str:
         return f"belongs to the {own} API, not to {dialect}"
     if name in wanted.listed:
         return f"left out by {wanted.by}"
-    if name in (SUMMARY, ELIDE):
+    if name in (SUMMARY, ELIDE) or name not in NAMES:
         return f"not named by {wanted.by}"
     return "the provider's file does not list it"
 
 
 def _means(name: str, means: Means, missing: Mapping[str, str]) -> str:
     """What is there to compact with."""
+    if name in means.custom:
+        return f"a compactor of your own ([compactors.{name}])"
     if name == "anthropic":
         known = "the model is known to" if means.ways else "nothing is known against it: the model may"
         betas = {"on-demand": f"on demand ({means.on_demand})", "threshold": f"at a threshold ({means.threshold})"}

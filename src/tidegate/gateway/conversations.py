@@ -29,6 +29,7 @@ from tidegate.gateway.bridged import BridgedClient
 from tidegate.gateway.credentials import Tenants
 from tidegate.gateway.edge import Edge, Host, Line
 from tidegate.gateway.heading import Headings
+from tidegate.gateway.kit import compactors_of
 from tidegate.gateway.messages import BYPASS, bypasses, unbound
 from tidegate.gateway.receiving import while_connected, whole_body
 from tidegate.gateway.relay import pass_on
@@ -97,6 +98,7 @@ class Conversations:
         self.bridges = settings.compaction.bridge == "auto"
         self._unprepared: dict[Policy, Policy] = {}
         self.store_faults = Seldom(60)
+        self.custom = compactors_of(settings)
         stream = settings.stream
         self.pace = Pace(
             heartbeat_after=stream.heartbeat_after_seconds,
@@ -204,6 +206,7 @@ class Crossing:
             unbound(heading.headers) if reading.changed else heading.headers,
             reading.body,
             lines=None if reading.changed else heading.lines,
+            custom=house.custom,
         )
         self.life: Life = self._life(where)
 

@@ -21,6 +21,7 @@ from tidegate.overflow.verdict import Refusal, Sent, Verdict
 from tidegate.overflow.window import Windows
 from tidegate.providers import Catalogue
 from tidegate.store import Keys, default_key_file, default_path, load_or_create, open_store
+from tidegate.upstream.custom import Compactors, NoCompactor, found
 from tidegate.wire.conversation import DialectName
 
 
@@ -51,9 +52,22 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         max_compactions=compaction.max_per_request,
         summary_max_calls=compaction.summary_max_calls,
         inband_for_all=compaction.inband == "always",
+        custom={name: given.timeout_seconds for name, given in settings.compactors.items()},
         last_resort=compaction.last_resort,
         shrink_on_admission=compaction.shrink_on_admission,
     )
+
+
+def compactors_of(settings: Settings) -> Compactors:
+    """The user's own compactors. Raises `ConfigError` where one can't be had."""
+    known = {}
+    for name, given in settings.compactors.items():
+        try:
+            known[name] = found(given.use)
+        except NoCompactor as error:
+            where = settings.origin(f"compactors.{name}.use")
+            raise ConfigError(f"compactors.{name}.use ({where}): {error}") from error
+    return Compactors(known)
 
 
 def keys_of(settings: Settings) -> Keys:

@@ -73,6 +73,7 @@ class Targets:
 
     def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
         self.settings, self.catalogue = settings, catalogue
+        self.custom = frozenset(settings.compactors)
         self.single = settings.upstream.url is not None
         routing = settings.routing
         self.defaults: Mapping[DialectName, str] = {
@@ -126,6 +127,7 @@ class Targets:
             house=house,
             house_by=house_by,
             own=given,
+            custom=self.custom,
             listed_by=f"providers.{provider.name}.strategies" if given else f"the file of provider {provider.name}",
             model_by="the model's strategies under [models]",
         )
@@ -144,6 +146,7 @@ class Targets:
         """What provider and model have to compact with. What its own API `told` of a model counts for more than the
         file."""
         return Means(
+            custom=self.custom,
             on_demand=provider.betas.on_demand or "",
             threshold=provider.betas.threshold or "",
             least_trigger=provider.minimum_trigger.get("anthropic", LEAST_TRIGGER),

@@ -6,18 +6,33 @@ Knows the pool and the client's headers; decides nothing. Driven by `tidegate.dr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from tidegate.compactors.strategy import Call, Reply
 from tidegate.gateway.calls import made, with_added
 from tidegate.gateway.messages import unbound
 from tidegate.upstream.client import Answer, Client, ListenedAnswer
+from tidegate.upstream.custom import Compactors
 from tidegate.upstream.http import Headers, Request
+
+NO_COMPACTORS: Final = Compactors()
 
 
 class ClientUpstream:
     """Where one client's requests go. Nothing of it changes."""
 
-    __slots__ = ("_headers", "_lines", "_method", "_on_status", "_original", "_pool", "_query", "_root", "_url")
+    __slots__ = (
+        "_custom",
+        "_headers",
+        "_lines",
+        "_method",
+        "_on_status",
+        "_original",
+        "_pool",
+        "_query",
+        "_root",
+        "_url",
+    )
 
     def __init__(
         self,
@@ -30,18 +45,20 @@ class ClientUpstream:
         original: bytes,
         lines: bytes | None = None,
         on_status: Callable[[int], None] | None = None,
+        custom: Compactors = NO_COMPACTORS,
     ) -> None:
         """`headers` as they go upstream, credential included; `lines`: the same, written, where that is known.
         `original` is the body as it goes upstream if nothing changes, encoded as `headers` say. `on_status` hears the
         status of every answer to the client's credential."""
         self._pool, self._method, self._url, self._root, self._query = pool, method, url, root, query
         self._headers, self._original, self._on_status, self._lines = headers, original, on_status, lines
+        self._custom = custom
 
     def telling(self, on_status: Callable[[int], None]) -> ClientUpstream:
         """The same, and `on_status` hears the status of every answer."""
         return ClientUpstream(
             self._pool, self._method, self._url, self._root, self._query, self._headers, self._original, self._lines,
-            on_status,
+            on_status, self._custom,
         )  # fmt: skip
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Answer:
@@ -64,4 +81,6 @@ class ClientUpstream:
 
     async def call(self, call: Call) -> Reply:
         """See `tidegate.drive.aio.Upstream`. A call lost on the way, or to a server in trouble, is made once more."""
+        if call.via:
+            return await self._custom.ask_async(call)
         return await made(self._pool, self._root, self._query, unbound(self._headers), call)
