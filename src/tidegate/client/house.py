@@ -90,7 +90,7 @@ def house(config: str | os.PathLike[str] | None = None, given: Given | None = No
     """
     settings = load(Path(config) if config is not None else None, tables=given)
     # A file or an environment that has changed makes another: what is compared is what was read.
-    key = (os.getpid(), str(settings.file), settings.model_dump_json(), str(settings.store.key))
+    key = (os.getpid(), str(settings.file), settings.model_dump_json(warnings=False), str(settings.store.key))
     with _houses.lock:
         known = _houses.known.get(key)
         if known is None:
