@@ -115,12 +115,17 @@ def _stale_item(conversation: Conversation, values: Values, told: str) -> Stale 
         by_content = any(sealed.startswith(start) and sealed.endswith(end) for start, end in shortened)
         return text_at(item, "id") in words or (bool(sealed) and by_content)
 
-    compactions = frozenset(i for i, item in enumerate(values) if text_at(item, "type") in responses.COMPACTIONS)
+    compactions = frozenset(i for i, item in enumerate(values) if _is_sealed_compaction(item))
     thinking = [item for item in values if _is_sealed_reasoning(item)]
     meant = frozenset(i for i in compactions if named(values[i]))
     if thinking and (any(map(named, thinking)) or not (meant or (compactions and "compaction" in told.lower()))):
         return Stale("thinking")
     return Stale("compaction", meant or compactions) if compactions else None
+
+
+def _is_sealed_compaction(item: JsonObject) -> bool:
+    """One with nothing sealed in it was never readable: to leave it out would hide a mistake, and the past with it."""
+    return text_at(item, "type") in responses.COMPACTIONS and bool(text_at(item, "encrypted_content"))
 
 
 def _is_sealed_reasoning(item: JsonObject) -> bool:
