@@ -7,14 +7,21 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from engine_world import Exchange, Gateway, Provider, items_of, new_kit, ruler, target_of
+from engine_world import Exchange, Gateway, Provider, items_of, new_kit, reply_of, ruler, target_of
 from histories import Talk, alternating, examples, lawful, wild
 from hypothesis import given
 from hypothesis import strategies as st
+from stage import HASHER, TENANT
 from test_engine_rules import PRESERVING, SHARES, obeys, squeezed
 
 from tidegate.compactors import elide
+from tidegate.compactors.strategy import Call, Reply
+from tidegate.context.ledger import Ledger
+from tidegate.engine.checkpoint import Artifact, Checkpoint, Report
+from tidegate.engine.native import binding_of
 from tidegate.engine.router import ELIDE, SUMMARY, Means, Wanted, ordered, route
+from tidegate.engine.view import read_history
+from tidegate.wire import read
 
 DIALECTS = pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
 WINDOW = 4000
@@ -140,6 +147,56 @@ def test_a_small_result_and_an_error_of_a_few_words_stay():
     assert "No such file: 0.py" in seen.sent[0].decode()
 
 
+@DIALECTS
+@pytest.mark.parametrize("words", ["Traceback (most recent call last):\n", "Error: no such file.\n", "exit code 2\n"])
+def test_what_a_tool_says_went_wrong_stays(dialect, words):
+    raw = body(dialect, 12).replace(b"FACT-3 ", json.dumps(words)[1:-1].encode() + b"FACT-3 ")
+    sent = gateway(dialect).serve(raw).sent[0].decode()
+    assert "FACT-3 " in sent
+    assert "FACT-2 " not in sent
+
+
+def test_a_result_that_is_marked_as_an_error_stays():
+    raw = json.loads(body("messages", 12))
+    raw["messages"][8]["content"][0]["is_error"] = True
+    sent = gateway("messages").serve(json.dumps(raw).encode()).sent[0].decode()
+    assert "FACT-3 " in sent
+    assert "FACT-2 " not in sent
+
+
+def test_what_frees_little_is_not_worth_a_broken_prefix():
+    """One old result among words that fill the window: without it the history is not a tenth smaller."""
+    raw = body("chat", 0, said="word " * 2700, more=60)
+    raw = json.dumps(
+        {**json.loads(raw), "messages": [*json.loads(raw)["messages"], *tool_round("chat", 7, 5)]}
+    ).encode()
+    seen = gateway("chat", wanted=Wanted((ELIDE,), "the test")).serve(raw)
+    assert seen.sent == [raw]
+    assert not seen.checkpoints
+
+
+def test_what_was_tried_before_in_vain_is_paid_for():
+    def refuses(call: Call) -> Reply:
+        return reply_of(call.path, "")
+
+    world = gateway("chat", wanted=Wanted((SUMMARY, ELIDE), "the test"))
+    world.summarize = refuses
+    seen = world.serve(body("chat", 12))
+    assert told(seen) == ("compacted", "elide")
+    assert seen.outcome is not None
+    assert seen.outcome.summary_calls == len(seen.calls) == 1
+    assert seen.outcome.compaction_input_tokens > 0
+
+
+def test_the_size_of_one_view_is_not_taken_for_that_of_another_with_as_many_items():
+    world = gateway("chat")
+    world.serve(body("chat", 12))
+    kept = [record for record in world.kept if isinstance(record, Checkpoint)]
+    told_of = {record.checkpoint for record in world.kept if isinstance(record, Report)}
+    assert kept[0].chain not in told_of
+    assert len(told_of) == 1
+
+
 def test_it_is_only_done_where_it_is_asked_for():
     assert told(gateway("chat", wanted=Wanted()).serve(body("chat", 12))) == ("compacted", "summary")
 
@@ -247,6 +304,28 @@ def test_what_was_cut_stays_cut_on_later_turns(dialect):
     assert len(later.sent) == 1
     before = items_of(dialect, first.sent[-1])
     assert items_of(dialect, later.sent[0])[: len(before)] == before
+
+
+@pytest.mark.parametrize("names", [("openai", "summary"), (ELIDE, "openai", "summary")])
+def test_behind_what_is_sealed_results_are_elided_and_cut_too(names):
+    """The sealed item stays first and whole; what stands after it is the client's own, and readable."""
+    item = b'{"type":"compaction","id":"cmp_1","encrypted_content":"gAAA-1"}'
+    raw = body("responses", 2, 20, more=4000)
+    world = gateway("responses", wanted=Wanted(names, "the test"))
+    history = read_history(read("responses", raw), TENANT, HASHER, Ledger(HASHER))
+    artifact = Artifact("opaque", items=(item,), retained=(0,), binding=binding_of(world.to, "responses"))
+    world.store.save(
+        Checkpoint(TENANT, history.chain.bucket, 3, history.chain.link(3), history.head, "responses", artifact,
+                   world.to.provider, world.to.endpoint, world.to.model, "openai", 100, 50)
+    )  # fmt: skip
+    world.summarize = lambda call: Reply(500, b"{}")
+    first = world.serve(raw)
+    assert first.answered
+    again = world.serve(raw)
+    assert again.sent == [first.sent[-1]]
+    sent = items_of("responses", again.sent[0])
+    assert sent[0] == json.loads(item)
+    assert "characters left out: too long for the window" in json.dumps(sent[-1])
 
 
 def test_a_cut_text_keeps_its_beginning_and_its_end():

@@ -25,9 +25,10 @@ EDIT = b'"compact_20260112"'
 FIRST = [("human", 1, 0), *[("round", 2, 2)] * 20]
 
 
-def targets(dialect: str, window: int, means: Means = MEANS) -> list[Target]:
+def targets(dialect: str, window: int, means: Means = MEANS, *, elides: bool = False) -> list[Target]:
     """Owners that differ by one thing each."""
-    one = target_of(dialect, window, wanted=Wanted(NATIVE[dialect], listed=NATIVE[dialect]), means=means)
+    names = ("elide", *NATIVE[dialect]) if elides else NATIVE[dialect]
+    one = target_of(dialect, window, wanted=Wanted(names, listed=NATIVE[dialect]), means=means)
     return [one, replace(one, model="n"), replace(one, endpoint="http://else/v1"), replace(one, provider="azure")]
 
 
@@ -89,14 +90,15 @@ class Minter:
     ),
     st.lists(st.booleans(), max_size=12),
     st.integers(0, 60),
+    st.booleans(),
 )
 def test_what_is_sealed_goes_to_its_owner_whole_or_not_at_all(
-    kind: tuple[str, Means], turns: list[tuple[int, bool, str]], fails: list[bool], form: int
+    kind: tuple[str, Means], turns: list[tuple[int, bool, str]], fails: list[bool], form: int, elides: bool
 ) -> None:
     dialect, means = kind
     made = finished(talk(dialect, form), FIRST)
     window = max(900, ruler(dialect, made.body()))
-    choices = targets(dialect, window, means)
+    choices = targets(dialect, window, means, elides=elides)
     minter = Minter(dialect, choices[0], fails)
     moods: list[str] = []
 

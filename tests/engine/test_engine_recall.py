@@ -76,7 +76,7 @@ def test_a_session_is_shown_as_if_it_had_never_been_seen(data: st.DataObject) ->
             one, other = (view(history, length, artifact, to, dialect) for history in (known, fresh))
             assert told(one) == told(other)
         more = [item for part in data.draw(rounds) for item in part]
-        items = items[: len(items) - data.draw(st.integers(0, 2))] + more
+        items = items[: max(len(lead) + 1, len(items) - data.draw(st.integers(0, 2)))] + more
 
 
 def told(view: View | None) -> object:

@@ -5,10 +5,11 @@ Knows one item at a time and its calls' names; chooses nothing. Called by the en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.compactors.outputs import edited
+from tidegate.compactors.outputs import edited, object_of
 from tidegate.wire.conversation import DialectName, JsonObject, JsonValue
 from tidegate.wire.untyped import objects_at, text_at
 
@@ -19,19 +20,39 @@ WHOLE: Final = 0
 """How many characters are kept of an output that is left out."""
 
 
+FAILED: Final = re.compile(
+    r"\W{0,4}(?:(?:[\w.]{0,40} )?(?:error|exception)\b|traceback \(most recent|fatal:|panic:|(?:command )?failed\b"
+    r"|(?:process )?exit(?:ed with)?(?: code| status)?:? ?[1-9]|.{0,40}command not found)",
+    re.IGNORECASE,
+)
+"""How an output begins by which a tool says that it went wrong, where the API has no field for that."""
+
+
 def rewritten(dialect: DialectName, raw: bytes, keep: int, names: Mapping[str, str]) -> bytes:
-    """The item with its large outputs left out (`keep` is `WHOLE`), or cut to `keep` characters of their beginning and
-    end. `names`: of the tools, by the ids of their calls. The same item gives the same bytes every time."""
+    """The item with its large outputs left out (`keep` is `WHOLE`), but for what a tool says went wrong; or cut to
+    `keep` characters of their beginning and end. `names`: of the tools, by the ids of their calls. The same item gives
+    the same bytes every time."""
+
+    errors = _errors(raw) if keep == WHOLE else frozenset[str]()
 
     def say(call: str, tokens: int, content: JsonValue) -> str | None:
         if tokens < LEAST:
             return None
-        if keep == WHOLE:
-            return left_out(names.get(call, ""), tokens)
         text = _text_of(content)
+        if keep == WHOLE:
+            failed = call in errors or (text is not None and FAILED.match(text) is not None)
+            return None if failed else left_out(names.get(call, ""), tokens)
         return cut(text, keep) if text is not None and len(text) > 2 * keep else None
 
     return edited(dialect, raw, say) or raw
+
+
+def _errors(raw: bytes) -> frozenset[str]:
+    """Ids of the calls whose results are marked as errors (Messages)."""
+    if b'"is_error"' not in raw:
+        return frozenset()
+    value = object_of(raw) or {}
+    return frozenset(text_at(it, "tool_use_id") for it in objects_at(value, "content") if it.get("is_error") is True)
 
 
 def left_out(name: str, tokens: int) -> str:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from tidegate.wire.conversation import DialectName
 
 ArtifactKind: TypeAlias = Literal["text", "opaque"]
+
+ELIDED: Final = " elided"
+"""At the end of the binding of an artifact behind which items are elided: a store keeps it apart from the same artifact
+alone, and from a summary of as many items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class Artifact:
     def stands_for(self, length: int) -> int:
         """How many first items the artifact replaces, of a span of that length."""
         return self.base if self.elided else length
+
+    @property
+    def owner(self) -> str:
+        """What it is bound to, whether or not items are elided behind it."""
+        return self.binding.removesuffix(ELIDED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def _plan(
         covered=view.covered,
         room=max(0, aim - history.overhead - room),
         tail_max=half_window if recent is None else min(half_window, max(1, size.shrunk(recent))),
-        min_gain=MIN_GAIN_REFUSED if why != "threshold" else int(MIN_GAIN * (size.local - history.overhead)),
+        min_gain=_least_gain(sizing, view, why),
         retain_system_max=max(0, aim // 4),
         barred=barred,
         keep_last=policy.preserve_last_n,
@@ -229,22 +229,36 @@ def _in_tiers(
 ) -> Compacting:
     """Ways in their order, of which one asks nobody: it counts where it is enough, or where nothing else helps."""
     at = names.index(ELIDE)
-    failed: CompactionFailed | None = None
+    failed: list[CompactionFailed] = []
     if names[:at]:
         try:
             return (yield from compact(sizing, view, aim, why, prepared, base=base, strategies=names[:at]))
         except CompactionFailed as error:
-            failed = error
+            failed.append(error)
     smaller = elided(sizing, view, aim)
-    enough = smaller is not None and sizing.measured(smaller).tokens <= aim
+    enough = smaller is not None and smaller.tokens <= sizing.measured(view).shrunk(aim)
     if names[at + 1 :] and not enough:
         try:
-            return (yield from compact(sizing, view, aim, why, prepared, base=base, strategies=names[at + 1 :]))
+            later = yield from compact(sizing, view, aim, why, prepared, base=base, strategies=names[at + 1 :])
+            return later[0], replace(later[1], failed=(*_tried(failed), *later[1].failed))
         except CompactionFailed as error:
-            failed = error
-    if smaller is None or view.tokens - smaller.tokens < MIN_GAIN_REFUSED:
-        raise failed or CompactionFailed("nothing_to_compact")
-    return (yield from _without_asking(sizing, view, smaller, why))
+            failed.append(error)
+    if smaller is None or view.tokens - smaller.tokens < _least_gain(sizing, view, why):
+        if tried := _tried(failed):
+            raise NothingHelped(tried)
+        raise failed[-1] if failed else CompactionFailed("nothing_to_compact")
+    return (yield from _without_asking(sizing, view, smaller, why, _tried(failed)))
+
+
+def _tried(failed: list[CompactionFailed]) -> tuple[Failure, ...]:
+    """All ways that gave nothing, and what they cost."""
+    return tuple(one for error in failed if isinstance(error, NothingHelped) for one in error.failed)
+
+
+def _least_gain(sizing: Sizing, view: View, why: Why) -> int:
+    """Estimated tokens that a compaction has to free."""
+    local = sizing.measured(view).local - sizing.history.overhead
+    return MIN_GAIN_REFUSED if why != "threshold" else int(MIN_GAIN * local)
 
 
 def last_resort(sizing: Sizing, view: View, aim: int) -> Compacting:
@@ -256,7 +270,9 @@ def last_resort(sizing: Sizing, view: View, aim: int) -> Compacting:
     return (yield from _without_asking(sizing, view, smaller, "overflow"))
 
 
-def _without_asking(sizing: Sizing, view: View, smaller: View, why: Why) -> Compacting:
+def _without_asking(
+    sizing: Sizing, view: View, smaller: View, why: Why, failed: tuple[Failure, ...] = ()
+) -> Compacting:
     before, after = sizing.measured(view).tokens, sizing.measured(smaller).tokens
     assert smaller.checkpoint is not None
     checkpoint = replace(smaller.checkpoint, tokens_before=before, tokens_after=after)
@@ -264,7 +280,7 @@ def _without_asking(sizing: Sizing, view: View, smaller: View, why: Why) -> Comp
     yield Notify("compacting", {"why": why, "items": items, "from": view.covered, "tokens": before})
     told: dict[str, JsonValue] = {"checkpoint": checkpoint.id, "strategy": ELIDE, "before": before, "after": after}
     yield Notify("compacted", {**told, "calls": 0, "input_tokens": 0, "output_tokens": 0})
-    return smaller.with_checkpoint(checkpoint), Made(Elided(), ELIDE)
+    return smaller.with_checkpoint(checkpoint), Made(Elided(), ELIDE, failed)
 
 
 def _told(failed: tuple[Failure, ...]) -> Generator[Effect, object, None]:

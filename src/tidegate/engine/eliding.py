@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Final
 
 from tidegate.compactors.elide import LEAST, WHOLE
-from tidegate.engine.checkpoint import Artifact, Checkpoint
+from tidegate.engine.checkpoint import ELIDED, Artifact, Checkpoint
+from tidegate.engine.router import ELIDE
 from tidegate.engine.sizing import Sizing
-from tidegate.engine.view import View, replaced
+from tidegate.engine.view import View, replaced, rewritten_item
 
 TAIL_SHARE: Final = 8
 """The part of what is aimed for that the newest items may take without being looked at."""
@@ -20,24 +21,19 @@ TAIL_SHARE: Final = 8
 CUTS: Final = (8_000, 2_000, 500)
 """Characters kept at either end of the largest results, ever fewer until it fits."""
 
-MARK: Final = "elided"
-"""Keeps such a checkpoint apart from a summary of as many items in the store."""
-
 
 def elided(sizing: Sizing, view: View, aim: int) -> View | None:
-    """A view without the large tool results that stand before the newest ones; None where there are none, or where an
-    artifact that only its provider can read stands in the view. `aim` is in real tokens.
+    """A view without the large tool results that stand before the newest ones; None where there are none. `aim` is in
+    real tokens.
 
     All of them go at once, so that this happens seldom: what stays keeps its bytes, and its place in prompt caches,
-    until the history has grown to the threshold again.
+    until the history has grown to the threshold again. What a tool says went wrong stays.
     """
-    known = _known(view)
-    if known is None:
-        return None
+    known, base = _known(view)
     end = _tail(sizing, sizing.measured(view).shrunk(aim))
-    base = known.base if known.elided else view.covered
     gone = dict(known.elided)
     new = {p: WHOLE for p in range(base, end) if gone.get(p) != WHOLE and _large(sizing, p)}
+    new = {p: keep for p, keep in new.items() if _saves(sizing, p, keep) > 0}
     return _view(sizing, view, known, base, {**gone, **new}) if new else None
 
 
@@ -45,33 +41,39 @@ def shortened(sizing: Sizing, view: View, aim: int) -> View | None:
     """A view in which the largest tool results, the newest too, are cut in their middle until it fits: the last resort.
     None where that does not make it smaller. What the user said is never touched.
     """
-    history, known = sizing.history, _known(view)
-    if known is None:
-        return None
-    base = known.base if known.elided else view.covered
+    history, (known, base) = sizing.history, _known(view)
     sizes = sorted(
         ((history.entries[p].tokens, p) for p in range(base, len(history.past)) if _large(sizing, p)), reverse=True
     )
     kept = dict(known.elided)
-    best: View | None = None
+    saved = {p: _saves(sizing, p, keep) for p, keep in kept.items()}
+    over = view.tokens - sizing.measured(view).shrunk(aim)
+    enough = sum(saved.values()) + over
     for keep in CUTS:
         for tokens, position in sizes:
             if tokens * 4 <= 2 * keep or kept.get(position, keep + 1) <= keep:
                 continue
-            kept[position] = keep
-            smaller = _view(sizing, view, known, base, kept)
-            if smaller is not None and smaller.tokens < (best or view).tokens:
-                best = smaller
-            if best is not None and sizing.measured(best).tokens <= aim:
-                return best
-    return best
+            saves = _saves(sizing, position, keep)
+            if saves <= saved.get(position, 0):
+                continue
+            kept[position], saved[position] = keep, saves
+            if sum(saved.values()) >= enough:
+                return _view(sizing, view, known, base, kept)
+    return _view(sizing, view, known, base, kept) if kept != dict(known.elided) else None
 
 
-def _known(view: View) -> Artifact | None:
-    """What stands in a view already; None where only its provider can read it."""
+def _known(view: View) -> tuple[Artifact, int]:
+    """What stands in a view already, and where what it stands for ends."""
     if view.checkpoint is None:
-        return Artifact("text")
-    return view.checkpoint.artifact if view.checkpoint.artifact.kind == "text" else None
+        return Artifact("text"), 0
+    artifact = view.checkpoint.artifact
+    return artifact, artifact.stands_for(view.checkpoint.length)
+
+
+def _saves(sizing: Sizing, position: int, keep: int) -> int:
+    """Estimated tokens that are saved where an item's results are left out, or cut."""
+    entry = sizing.history.entries[position]
+    return entry.tokens - rewritten_item(sizing.history, position, keep)[1]
 
 
 def _large(sizing: Sizing, position: int) -> bool:
@@ -96,7 +98,8 @@ def _view(sizing: Sizing, view: View, known: Artifact, base: int, gone: dict[int
     history, request, target = sizing.history, sizing.request, sizing.request.target
     length = max(gone) + 1
     checkpoint = view.checkpoint
-    artifact = replace(known, binding=MARK, elided=tuple(sorted(gone.items())), base=base)
+    binding = known.binding if known.elided else known.binding + ELIDED
+    artifact = replace(known, binding=binding, elided=tuple(sorted(gone.items())), base=base)
     made = Checkpoint(
         tenant=request.tenant,
         bucket=history.chain.bucket,
@@ -108,7 +111,7 @@ def _view(sizing: Sizing, view: View, known: Artifact, base: int, gone: dict[int
         provider=target.provider,
         endpoint=target.endpoint,
         model=target.model,
-        strategy="elide",
+        strategy=ELIDE,
         tokens_before=checkpoint.tokens_before if checkpoint else 0,
         tokens_after=0,
     )

@@ -69,7 +69,7 @@ def readable(checkpoint: Checkpoint, history: History, target: Target, refused: 
     if way and not (target.means.on_demand if way == "on-demand" else target.means.threshold):
         return False
     return (
-        artifact.binding == binding_of(target, history.conversation.dialect)
+        artifact.owner == binding_of(target, history.conversation.dialect)
         and checkpoint.head == history.head
         and not refused.holds(checkpoint.tenant, checkpoint.chain, artifact.binding, now=now)
     )

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
+from zlib import crc32
 
 import msgspec
 
@@ -122,8 +123,15 @@ class View:
 
     @property
     def chain(self) -> bytes:
-        """Chain of the checkpoint in it, empty for none."""
-        return self.checkpoint.chain if self.checkpoint else b""
+        """The name of what stands in it, empty for nothing: chain of its checkpoint, and another one where items are
+        elided, since a summary of as many items is not the same view."""
+        if self.checkpoint is None:
+            return b""
+        chain, elided = self.checkpoint.chain, self.checkpoint.artifact.elided
+        if not elided:
+            return chain
+        told = crc32(repr((self.checkpoint.artifact.base, elided)).encode())
+        return chain[:-4] + (told ^ int.from_bytes(chain[-4:], "big")).to_bytes(4, "big")
 
 
 def read_history(
@@ -324,17 +332,23 @@ def _put_together(
 
 def _elided_items(history: History, artifact: Artifact, covered: int) -> Iterator[tuple[bytes, int, int]]:
     """(raw JSON, position, estimated tokens) of the items of a span in which some are elided."""
-    dialect, estimator, keeps = history.conversation.dialect, history.past.estimator, dict(artifact.elided)
+    keeps = dict(artifact.elided)
     for position in range(artifact.base, covered):
-        entry, raw = history.entries[position], history.raw(position)
-        if position not in keeps:
-            yield raw, position, entry.tokens
-            continue
-        names = names_of_calls(history, position)
-        raw = elide.rewritten(dialect, raw, keeps[position], names)
-        value = loads(raw)
-        assert isinstance(value, dict)
-        yield raw, position, estimator.tokens(estimator.item(dialect, [*REQUESTS[dialect].parts(value)]))
+        if position in keeps:
+            raw, tokens = rewritten_item(history, position, keeps[position])
+        else:
+            raw, tokens = history.raw(position), history.entries[position].tokens
+        yield raw, position, tokens
+
+
+def rewritten_item(history: History, position: int, keep: int) -> tuple[bytes, int]:
+    """(raw JSON, estimated tokens) of an item whose large tool results are left out, or cut to `keep` characters at
+    either end."""
+    dialect, estimator = history.conversation.dialect, history.past.estimator
+    raw = elide.rewritten(dialect, history.raw(position), keep, names_of_calls(history, position))
+    value = loads(raw)
+    assert isinstance(value, dict)
+    return raw, estimator.tokens(estimator.item(dialect, [*REQUESTS[dialect].parts(value)]))
 
 
 def names_of_calls(history: History, position: int) -> dict[str, str]:
@@ -538,6 +552,6 @@ def whole(history: History, view: View, target: Target) -> View:
     base = checkpoint.artifact.base
     if not base:
         return plain(history)
-    artifact = replace(checkpoint.artifact, binding="", elided=(), base=0)
+    artifact = replace(checkpoint.artifact, binding=checkpoint.artifact.owner, elided=(), base=0)
     alone = replace(checkpoint, length=base, chain=history.chain.link(base), artifact=artifact)
     return replaced(history, alone, target)
