@@ -60,8 +60,8 @@ of what is left out, until a later compaction sums it up. `elide` does the same 
 provider: all large tool results but the newest, and those that tell of an error, give way to a line that names the tool
 and the size, where that brings the request down to the target; else the next way has its turn, which sums up the
 results themselves. It is in no built-in list, since what stood in a tool result alone is not known any more. Of
-Anthropic's two betas for compaction, `anthropic` uses the one for a compaction on demand, and that for a compaction at a
-threshold where a platform or a model has it alone.
+Anthropic's two betas for compaction, `anthropic` uses the one for a compaction on demand, and that for a compaction at
+a threshold where a platform or a model has it alone.
 """
 
 _COMPACTORS: Final = """\
