@@ -21,10 +21,7 @@ from tidegate.testing import simulator
 pytestmark = pytest.mark.frameworks
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
-BLOCKS = {
-    heading: code
-    for heading, code in re.findall(r"^## ([^\n]+)\n.*?```python\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-}
+BLOCKS = dict(re.findall(r"^## ([^\n]+)\n.*?```python\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
 AGENTS = [heading for heading in BLOCKS if "own shapes" not in heading]
 WINDOW = 3000
 TURNS = 16
@@ -57,7 +54,7 @@ def lived_through(heading: str, wrapped: bool) -> tuple[list[Any], list[str]]:
             "URL": f"{provider.url}/v1",
             "KEY": f"sk-{heading}-{wrapped}",
         }
-        # The simulated provider holds a model of that name to OpenAI's own rules, which no generic endpoint is asked by.
+        # The simulated provider holds a model of that name to OpenAI's own rules, which none asks a generic endpoint by.
         exec(compile(BLOCKS[heading].replace("gpt-5.5", "shop-model"), heading, "exec"), space)
 
         async def session() -> None:
@@ -85,7 +82,7 @@ def test_a_recipe_keeps_its_session_alive(heading):
 
 @pytest.mark.parametrize("heading", AGENTS)
 def test_without_it_the_same_session_dies(heading):
-    with pytest.raises(Exception, match="(?i)maximum context length|context_length_exceeded"):
+    with pytest.raises(Exception, match=r"(?i)maximum context length|context_length_exceeded"):
         lived_through(heading, wrapped=False)
 
 

@@ -122,13 +122,13 @@ def test_tests_installation_serves_the_demo_too(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "pytest -m not real and not slow -n 2"),
-        (("default", "-x"), "pytest -m not real and not slow -n 2 -x"),
-        (("tests/wire",), "pytest -m not real and not slow -n 2 tests/wire"),
+        ((), "pytest -m not real and not slow and not frameworks -n 2"),
+        (("default", "-x"), "pytest -m not real and not slow and not frameworks -n 2 -x"),
+        (("tests/wire",), "pytest -m not real and not slow and not frameworks -n 2 tests/wire"),
         (("slow",), "pytest -m slow -n 2"),
         (("real",), "pytest -m real"),
-        (("all", "-q"), "pytest -m  -q"),
-        (("compiled", "tests/wire"), "pytest -m not real and not slow -n 2 tests/wire"),
+        (("all", "-q"), "pytest -m not frameworks -q"),
+        (("compiled", "tests/wire"), "pytest -m not real and not slow and not frameworks -n 2 tests/wire"),
     ],
 )
 def test_groups_of_tests(project: Path, arguments: tuple[str, ...], expected: str) -> None:
@@ -143,7 +143,7 @@ def test_only_groups_with_the_real_model_install_it(project: Path, group: str, w
 def test_unknown_group_is_refused_before_anything_is_installed(project: Path) -> None:
     status, calls, said = run(project, "scripts/test", "nonsense")
     assert (status, calls) == (2, [])
-    assert "choose default, slow, compiled, real or all" in said
+    assert "choose default, slow, compiled, frameworks, real or all" in said
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])
