@@ -54,7 +54,7 @@ def lived_through(heading: str, wrapped: bool) -> tuple[list[Any], list[str]]:
             "URL": f"{provider.url}/v1",
             "KEY": f"sk-{heading}-{wrapped}",
         }
-        # The simulated provider holds a model of that name to OpenAI's own rules, which none asks a generic endpoint by.
+        # The simulated provider holds a model of that name to rules of OpenAI's own.
         exec(compile(BLOCKS[heading].replace("gpt-5.5", "shop-model"), heading, "exec"), space)
 
         async def session() -> None:
