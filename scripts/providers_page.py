@@ -76,7 +76,7 @@ def _place(provider: Provider) -> tuple[str, ...]:
     if provider.through:
         where = [f"{provider.through}'s SDK; over HTTP, {where[0]}"]
     header = {"bearer": "", "x-api-key": ", as `x-api-key`", "header": f", as `{provider.auth.header}`"}
-    key = f"`{provider.auth.env}`{header[provider.auth.scheme]}" if provider.auth.env else "the client"
+    key = f"`{', '.join(provider.auth.envs)}`{header[provider.auth.scheme]}" if provider.auth.envs else "the client"
     return f"`{provider.name}`", "<br>".join(where), key, ", ".join(provider.windows_api) or "no"
 
 

@@ -105,14 +105,19 @@ class Auth(Data):
 
     scheme: Literal["bearer", "x-api-key", "header"] = "bearer"
     header: str | None = None
-    env: str | None = None
-    """Environment variable that holds the key where the client sends none."""
+    env: str | tuple[str, ...] | None = None
+    """Environment variable that holds the key where the client sends none; several, where there are several keys."""
 
     @model_validator(mode="after")
     def _header_named(self) -> Auth:
         if (self.scheme == "header") != (self.header is not None):
             raise ValueError("header is given if, and only if, scheme is 'header'")
         return self
+
+    @property
+    def envs(self) -> tuple[str, ...]:
+        """Names of the variables that hold keys."""
+        return (self.env,) if isinstance(self.env, str) else self.env or ()
 
     def headers(self, key: str) -> dict[str, str]:
         """The header that carries the key."""

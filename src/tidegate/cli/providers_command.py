@@ -63,7 +63,9 @@ def _table(known: Catalogue) -> str:
     rows = [("name", "APIs", "key from", "base URL")]
     for provider in known:
         apis = "all" if len(provider.dialects) == ALL else ", ".join(provider.dialects)
-        rows.append((provider.name, apis, provider.auth.env or "the client", provider.api_root or "(yours)"))
+        rows.append(
+            (provider.name, apis, ", ".join(provider.auth.envs) or "the client", provider.api_root or "(yours)")
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

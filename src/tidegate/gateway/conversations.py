@@ -14,6 +14,7 @@ import msgspec
 
 from tidegate.config import Settings
 from tidegate.context.budget import Policy
+from tidegate.context.recall import history_of
 from tidegate.drive.aio import Driver, Pace, prepare
 from tidegate.drive.direct import Begun, Direct
 from tidegate.drive.flights import Flights
@@ -29,6 +30,7 @@ from tidegate.gateway.bridged import BridgedClient
 from tidegate.gateway.credentials import Tenants
 from tidegate.gateway.edge import Edge, Host, Line
 from tidegate.gateway.heading import Headings
+from tidegate.gateway.keyring import Keyring, Keyrings, Turns
 from tidegate.gateway.kit import compactors_of
 from tidegate.gateway.messages import BYPASS, bypasses, unbound
 from tidegate.gateway.receiving import while_connected, whole_body
@@ -39,6 +41,7 @@ from tidegate.gateway.upstream import ClientUpstream
 from tidegate.gateway.windows import Asking
 from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
+from tidegate.upstream.http import Headers
 from tidegate.wire.bridge import Unmapped, responses_body
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
 from tidegate.wire.own_compaction import own_compaction
@@ -93,6 +96,7 @@ class Conversations:
         self.body_limit = settings.server.body_limit_bytes
         self.tenants = Tenants(kit.hasher)
         self.headings = Headings(targets, environ)
+        self.keyrings = Keyrings(kit.hasher, environ)
         self.flights = Flights(prepare_at_once=settings.compaction.prepare_at_once)
         self.asking = Asking(targets, pool.beside(max_per_host=1), enabled=settings.upstream.ask_windows)
         self.bridges = settings.compaction.bridge == "auto"
@@ -194,9 +198,23 @@ class Crossing:
         """Why that can't be, where it would have been its time."""
         self.request: Request | None = None
         self.reading = reading = over or self._read(where, body)
-        self._heading = heading = house.headings.of(
-            arrival, where, reading.choice.provider, dialect, watched=not reading.reason
-        )
+        provider, watched = reading.choice.provider, not reading.reason
+        keyring = house.keyrings.of(provider, arrival.headers)
+        turns: Turns | None = None
+        own = ("", "")
+        if keyring is not None:
+            beginning, bound = _beginning(reading, house.kit)
+            names = keyring.order(beginning)
+            own = names[0], keyring.key(names[0])
+
+            def headed(name: str, ring: Keyring = keyring) -> Headers:
+                found = house.headings.of(
+                    arrival, where, provider, dialect, watched=watched, own=(name, ring.key(name))
+                )
+                return unbound(found.headers) if reading.changed else found.headers
+
+            turns = Turns(keyring, names, headed, bound)
+        self._heading = heading = house.headings.of(arrival, where, provider, dialect, watched=watched, own=own)
         self.upstream = ClientUpstream(
             house.pool,
             arrival.method,
@@ -207,6 +225,7 @@ class Crossing:
             reading.body,
             lines=None if reading.changed else heading.lines,
             custom=house.custom,
+            turns=turns,
         )
         self.life: Life = self._life(where)
 
@@ -360,6 +379,22 @@ class Crossing:
         except StoreError:
             return Found()
         return found if isinstance(found, Found) else Found()
+
+
+def _beginning(reading: Reading, kit: Kit) -> tuple[bytes, bool]:
+    """(what a conversation is known by, whoever asks: its first item, however it is written, and its model; whether it
+    holds, or names, what only one account may read)."""
+    conversation = reading.conversation
+    if conversation is None:
+        return b"", False
+    first, bound = b"", conversation.server_held
+    try:
+        past, _ = history_of(conversation, kit.hasher, kit.ledger)
+        first = past.entries[0].fingerprint if past.entries else b""
+        bound = bound or past.odd is not None
+    except UnreadableBody:
+        pass
+    return first + conversation.model.encode(), bound
 
 
 def _hands_off(arrival: Arrival, conversation: Conversation) -> str:

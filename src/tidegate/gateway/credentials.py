@@ -81,10 +81,11 @@ def _secret(value: bytes) -> bytes:
 
 
 def with_key(
-    headers: list[tuple[bytes, bytes]], provider: Provider, environ: Mapping[str, str]
+    headers: list[tuple[bytes, bytes]], provider: Provider, environ: Mapping[str, str], key: str = ""
 ) -> list[tuple[bytes, bytes]]:
-    """The headers, with the provider's own key from the environment where the client sent no credential."""
-    key = environ.get(provider.auth.env, "") if provider.auth.env else ""
+    """The headers, with this key of the provider's, or its own from the environment (of several the first that is
+    set), where the client sent no credential."""
+    key = key or next((key for env in provider.auth.envs if (key := environ.get(env, ""))), "")
     if not key or credential(headers, provider):
         return headers
     added = [(name.encode(), value.encode()) for name, value in provider.auth.headers(key).items()]

@@ -44,15 +44,25 @@ class Headings:
         self._targets, self._environ, self._kept = targets, environ, kept
         self._known: OrderedDict[tuple[object, ...], Heading] = OrderedDict()
 
-    def of(self, arrival: Arrival, where: Route, provider: Provider, dialect: DialectName, *, watched: bool) -> Heading:
-        """The heading of a request to that provider; `watched`: its answer is to be read as it passes.
+    def of(
+        self,
+        arrival: Arrival,
+        where: Route,
+        provider: Provider,
+        dialect: DialectName,
+        *,
+        watched: bool,
+        own: tuple[str, str] = ("", ""),
+    ) -> Heading:
+        """The heading of a request to that provider; `watched`: its answer is to be read as it passes. `own`: name and
+        value of the key that is used, where the provider has several and the client none.
 
         Raises `NoProvider` where the provider has no address, `UpstreamError` where a header can't be written.
         """
-        key = (arrival.alike, provider.name, watched, dialect)
+        key = (arrival.alike, provider.name, watched, dialect, own[0])
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._make(arrival, where, provider, dialect, watched=watched)
+            known = self._known[key] = self._make(arrival, where, provider, dialect, own[1], watched=watched)
             if len(self._known) > self._kept:
                 self._known.popitem(last=False)
         else:
@@ -60,10 +70,10 @@ class Headings:
         return known
 
     def _make(
-        self, arrival: Arrival, where: Route, provider: Provider, dialect: DialectName, *, watched: bool
+        self, arrival: Arrival, where: Route, provider: Provider, dialect: DialectName, key: str, *, watched: bool
     ) -> Heading:
         headers = forwarded(arrival.headers)
-        headers = with_key(readable(headers) if watched else headers, provider, self._environ)
+        headers = with_key(readable(headers) if watched else headers, provider, self._environ, key)
         return Heading(
             self._targets.url(where, provider, arrival.query),
             self._targets.root(provider, dialect),

@@ -10,6 +10,7 @@ from typing import Final
 
 from tidegate.compactors.strategy import Call, Reply
 from tidegate.gateway.calls import made, with_added
+from tidegate.gateway.keyring import Turns
 from tidegate.gateway.messages import unbound
 from tidegate.upstream.client import Answer, Client, ListenedAnswer
 from tidegate.upstream.custom import Compactors
@@ -19,7 +20,7 @@ NO_COMPACTORS: Final = Compactors()
 
 
 class ClientUpstream:
-    """Where one client's requests go. Nothing of it changes."""
+    """Where one client's requests go. Nothing of it changes but for the key, where a provider has several."""
 
     __slots__ = (
         "_custom",
@@ -31,6 +32,7 @@ class ClientUpstream:
         "_pool",
         "_query",
         "_root",
+        "_turns",
         "_url",
     )
 
@@ -46,24 +48,33 @@ class ClientUpstream:
         lines: bytes | None = None,
         on_status: Callable[[int], None] | None = None,
         custom: Compactors = NO_COMPACTORS,
+        turns: Turns | None = None,
     ) -> None:
         """`headers` as they go upstream, credential included; `lines`: the same, written, where that is known.
         `original` is the body as it goes upstream if nothing changes, encoded as `headers` say. `on_status` hears the
         status of every answer to the client's credential."""
         self._pool, self._method, self._url, self._root, self._query = pool, method, url, root, query
         self._headers, self._original, self._on_status, self._lines = headers, original, on_status, lines
-        self._custom = custom
+        self._custom, self._turns = custom, turns
 
     def telling(self, on_status: Callable[[int], None]) -> ClientUpstream:
         """The same, and `on_status` hears the status of every answer."""
         return ClientUpstream(
             self._pool, self._method, self._url, self._root, self._query, self._headers, self._original, self._lines,
-            on_status, self._custom,
+            on_status, self._custom, self._turns,
         )  # fmt: skip
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Answer:
         """See `tidegate.drive.aio.Upstream`."""
         response = await self._pool.send(self._request(body, add_headers), again=again)
+        while self._turns is not None:
+            # What was compacted may hold what only this key can read: its next turn goes out with another one.
+            headers = self._turns.next(response.status, response.headers, may_change=body is None)
+            if headers is None:
+                break
+            await response.close()
+            self._headers, self._lines = headers, None
+            response = await self._pool.send(self._request(body, add_headers))
         if self._on_status is not None:
             self._on_status(response.status)
         return response
@@ -72,6 +83,8 @@ class ClientUpstream:
         self, body: bytes | None, add_headers: Mapping[str, str], listener: Callable[[bool], None]
     ) -> ListenedAnswer | None:
         """See `tidegate.drive.direct.Edge`."""
+        if self._turns is not None:
+            return None
         return self._pool.send_now(self._request(body, add_headers), listener)
 
     def _request(self, body: bytes | None, add_headers: Mapping[str, str]) -> Request:

@@ -1,0 +1,125 @@
+"""Several keys of one provider, for clients that send none: which conversation uses which, and which of them rest.
+
+Knows variables, headers and statuses; no conversation. Called for every conversation of such a provider.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.context.fingerprint import Hasher
+from tidegate.gateway.credentials import credential
+from tidegate.providers import Provider
+from tidegate.upstream.http import Headers
+
+RESTS: Final[Mapping[int, float]] = {401: 600.0, 402: 600.0, 403: 600.0, 429: 30.0}
+"""Statuses that are meant for the key, and for how many seconds it rests where the answer does not say."""
+
+LONGEST: Final = 3600.0
+"""Seconds that a key rests at most, whatever an answer says."""
+
+TRIES: Final = 3
+"""Keys that one sending goes out with at most."""
+
+
+class Keyring:
+    """The keys of one provider, by names that tell nothing of them. Used by one event loop."""
+
+    __slots__ = ("_clock", "_hasher", "_keys", "_until")
+
+    def __init__(self, keys: Mapping[str, str], hasher: Hasher, clock: Callable[[], float] = time.monotonic) -> None:
+        self._keys, self._hasher, self._clock = dict(keys), hasher, clock
+        self._until: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        """What may be shown of it."""
+        return f"Keyring({len(self._keys)} keys)"
+
+    def order(self, conversation: bytes) -> list[str]:
+        """The names as one conversation prefers them: always the same for it, in every process with the same store key,
+        so that its provider finds it in that key's cache and what only that key can read is sent with it; evenly spread
+        over conversations; and where a key is added or taken away, most conversations keep theirs (rendezvous
+        hashing). Those that rest come last."""
+        now = self._clock()
+        preferred = sorted(
+            self._keys, key=lambda name: self._hasher.mix(b"credential", name.encode(), conversation), reverse=True
+        )
+        return sorted(preferred, key=lambda name: max(0.0, self._until.get(name, 0.0) - now))
+
+    def key(self, name: str) -> str:
+        """The key of that name."""
+        return self._keys[name]
+
+    def refused(self, name: str, status: int, headers: Headers) -> bool:
+        """Whether a status is meant for the key; then it rests."""
+        seconds = RESTS.get(status)
+        if seconds is None:
+            return False
+        self._until[name] = self._clock() + min(LONGEST, _said(headers) or seconds)
+        return True
+
+    def served(self, name: str) -> None:
+        """It works again."""
+        if self._until:
+            self._until.pop(name, None)
+
+
+def _said(headers: Headers) -> float:
+    """Seconds in a `Retry-After`, 0 where there is none in seconds."""
+    value = next((value for name, value in headers if name.lower() == b"retry-after"), b"")
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        return 0.0
+
+
+class Keyrings:
+    """The keyrings of all providers that have several keys."""
+
+    def __init__(self, hasher: Hasher, environ: Mapping[str, str]) -> None:
+        self._hasher, self._environ = hasher, environ
+        self._known: dict[str, Keyring | None] = {}
+
+    def of(self, provider: Provider, headers: Headers) -> Keyring | None:
+        """A provider's keys, None where it has one at most or the client brings its own."""
+        if len(provider.auth.envs) < 2:
+            return None
+        if provider.name not in self._known:
+            self._known[provider.name] = self._make(provider)
+        keyring = self._known[provider.name]
+        return None if keyring is None or credential(headers, provider) else keyring
+
+    def _make(self, provider: Provider) -> Keyring | None:
+        keys = [key for env in provider.auth.envs if (key := self._environ.get(env, "").strip())]
+        named = {self._hasher.mix(b"key", key.encode())[:8].hex(): key for key in keys}
+        return Keyring(named, self._hasher) if len(named) > 1 else None
+
+
+@dataclass(slots=True)
+class Turns:
+    """The keys that one request may go out with, in turn."""
+
+    keyring: Keyring
+    names: list[str]
+    headers: Callable[[str], Headers]
+    """The headers with the key of that name."""
+    bound: bool = False
+    """The request holds what only the first key's account may read."""
+    at: int = 0
+
+    def next(self, status: int, headers: Headers, *, may_change: bool) -> Headers | None:
+        """What to send it with once more, after an answer of that status; None where that answer counts.
+
+        `may_change` is False for what only this key can read: then the next request goes out with another one.
+        """
+        if not self.keyring.refused(self.names[self.at], status, headers):
+            if status < 300:
+                self.keyring.served(self.names[self.at])
+            return None
+        if self.bound or not may_change or self.at + 1 >= min(TRIES, len(self.names)):
+            return None
+        self.at += 1
+        return self.headers(self.names[self.at])

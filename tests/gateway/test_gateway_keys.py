@@ -1,0 +1,147 @@
+"""Several keys of one provider: a conversation keeps to one, a refused one rests, what is bound stays with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from rawclient import body, post
+from rawserver import RawServer, Seen, answer, raw_server
+from running import settings
+
+from tidegate.context.fingerprint import Hasher
+from tidegate.gateway.keyring import Keyring
+from tidegate.gateway.server import serving
+
+GOOD = answer(
+    b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":'
+    b'{"role":"assistant","content":"hello"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2}}'
+)
+KEYS = {"KEY_A": "sk-aaa", "KEY_B": "sk-bbb", "KEY_C": "sk-ccc"}
+ALL = '["KEY_A", "KEY_B", "KEY_C"]'
+REFUSED = {
+    401: answer(b'{"error":{"message":"Incorrect API key provided"}}', status="401 Unauthorized"),
+    403: answer(b'{"error":{"message":"no"}}', status="403 Forbidden"),
+    429: answer(b'{"error":{"message":"Rate limit reached"}}', status="429 Too Many", extra="Retry-After: 60\r\n"),
+}
+
+
+@contextmanager
+def gate(
+    monkeypatch: pytest.MonkeyPatch, server: RawServer, names: str = '["KEY_A", "KEY_B", "KEY_C"]'
+) -> Iterator[str]:
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+    toml = f'[providers.generic]\nauth.env = {names}\n[models."*"]\nwindow = 100000\n'
+    with serving(settings(toml, upstream=server.url)) as (base, _):
+        yield base
+
+
+@pytest.fixture
+def server() -> Iterator[RawServer]:
+    with raw_server() as served:
+        served.default = lambda seen: (GOOD,)
+        yield served
+
+
+def key_of(seen: Seen) -> str:
+    return (seen.one("authorization") or "").removeprefix("Bearer ")
+
+
+def talk(number: int, turns: int = 1) -> dict[str, Any]:
+    said = body("chat", f"conversation {number}")
+    for turn in range(turns - 1):
+        said["messages"] += [{"role": "assistant", "content": "so"}, {"role": "user", "content": f"and {turn}"}]
+    return said
+
+
+def test_conversations_spread_over_the_keys_and_each_keeps_to_its_own(server, monkeypatch):
+    with gate(monkeypatch, server) as base:
+        for number in range(24):
+            for turns in (1, 2, 3):
+                assert post(base, "/v1/chat/completions", talk(number, turns)).status == 200
+    used = [key_of(seen) for seen in server.seen]
+    assert all(len(set(used[start : start + 3])) == 1 for start in range(0, 72, 3))
+    assert set(Counter(used)) == set(KEYS.values())
+    assert max(Counter(used).values()) < 48
+
+
+@pytest.mark.parametrize("status", REFUSED)
+def test_a_refused_key_rests_and_another_answers_before_the_client_sees_anything(server, monkeypatch, status):
+    with gate(monkeypatch, server) as base:
+        server.then(REFUSED[status])
+        assert post(base, "/v1/chat/completions", talk(1)).status == 200
+        first, second = (key_of(seen) for seen in server.seen)
+        assert first != second
+        assert post(base, "/v1/chat/completions", talk(1, 2)).status == 200
+        assert key_of(server.seen[-1]) == second
+
+
+def test_the_keys_that_one_request_tries_are_bounded_and_the_last_answer_is_told(server, monkeypatch):
+    server.default = lambda seen: (REFUSED[429],)
+    with gate(monkeypatch, server) as base:
+        got = post(base, "/v1/chat/completions", talk(1))
+    assert got.status == 429
+    assert b"Rate limit reached" in got.body
+    assert len({key_of(seen) for seen in server.seen}) == len(server.seen) == 3
+
+
+@pytest.mark.parametrize("status", ["400 Bad Request", "500 Internal Server Error", "404 Not Found"])
+def test_what_is_not_meant_for_the_key_is_told_as_it_is(server, monkeypatch, status):
+    server.then(answer(b'{"error":{"message":"x"}}', status=status))
+    with gate(monkeypatch, server) as base:
+        assert post(base, "/v1/chat/completions", talk(1)).status == int(status[:3])
+    assert len(server.seen) == 1
+
+
+def test_a_client_s_own_key_is_the_one_that_is_used(server, monkeypatch):
+    server.then(REFUSED[401])
+    with gate(monkeypatch, server) as base:
+        got = post(base, "/v1/chat/completions", talk(1), ("authorization", "Bearer sk-mine"))
+    assert got.status == 401
+    assert [key_of(seen) for seen in server.seen] == ["sk-mine"]
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"input": [{"type": "compaction", "encrypted_content": "x"}, {"role": "user", "content": "hi"}]},
+        {"previous_response_id": "resp_1", "input": [{"role": "user", "content": "hi"}]},
+    ],
+    ids=["a sealed item", "a history that the provider holds"],
+)
+def test_what_only_one_account_may_read_goes_to_no_other_key(server, monkeypatch, bound):
+    server.then(REFUSED[429])
+    with gate(monkeypatch, server) as base:
+        assert post(base, "/v1/responses", {"model": "m", **bound}).status == 429
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("names", ['["KEY_A"]', '"KEY_A"', '["KEY_A", "UNSET"]'])
+def test_one_key_is_used_as_ever(server, monkeypatch, names):
+    server.then(REFUSED[429])
+    with gate(monkeypatch, server, names) as base:
+        assert post(base, "/v1/chat/completions", talk(1)).status == 429
+    assert [key_of(seen) for seen in server.seen] == ["sk-aaa"]
+
+
+def test_no_key_is_shown(monkeypatch):
+    ring = Keyring({"n1": "sk-secret-1", "n2": "sk-secret-2"}, Hasher(b"k" * 32))
+    assert "secret" not in repr(ring)
+    assert "secret" not in str(ring.order(b"x"))
+
+
+def test_a_key_that_has_rested_is_preferred_again():
+    now = [0.0]
+    ring = Keyring({"a": "1", "b": "2"}, Hasher(b"k" * 32), lambda: now[0])
+    first, second = ring.order(b"talk")
+    assert ring.refused(first, 429, [(b"Retry-After", b"40")])
+    assert ring.order(b"talk") == [second, first]
+    assert ring.refused(second, 401, [])
+    assert ring.order(b"talk") == [first, second]  # both rest: the one that is ready sooner
+    now[0] = 41.0
+    assert ring.order(b"talk") == [first, second]
+    assert not ring.refused(first, 500, [])
