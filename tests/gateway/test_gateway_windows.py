@@ -214,6 +214,16 @@ def test_the_summarys_model_is_asked_about_too() -> None:
         assert (target.window, target.summary_window) == (WINDOW, 4_000)
 
 
+def test_so_are_those_that_are_asked_where_it_gives_none() -> None:
+    with fronted(upstream__ask_windows=True, summary__models=("small", MODEL, "large")) as front:
+        sizes = [{"id": MODEL, "max_model_len": WINDOW}, {"id": "small", "max_model_len": 4_000}]
+        front.upstream.default = server({"/v1/models": {"data": sizes}})
+        post(front.base, PATHS["chat"], history("chat", 2), KEY)
+        settled(front)
+        target = front.app.targets.target(Choice(front.app.catalogue.get("generic"), MODEL), "chat")
+        assert (target.summary_model, target.summarizers) == ("", (("small", 4_000), ("large", None)))
+
+
 def test_litellms_table_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

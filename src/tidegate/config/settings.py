@@ -304,6 +304,10 @@ class SummarySettings(Section):
     model: Text | None = Field(
         default=None, description="Model that summarises, at the same provider; default: the one in use."
     )
+    models: Texts = Field(
+        default=(),
+        description="Models at the same provider that are asked in turn where the one before gives no summary.",
+    )
     prompt_file: FilePath | None = Field(
         default=None, description="Instructions for a first summary, instead of the built-in."
     )

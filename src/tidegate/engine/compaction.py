@@ -5,7 +5,7 @@ Yields the one `Compact` effect and its notices; sends and stores nothing. Calle
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, TypeAlias
@@ -21,7 +21,7 @@ from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelpe
 from tidegate.engine.eliding import elided, shortened
 from tidegate.engine.learning import warmth_key
 from tidegate.engine.native import artifact_of, binding_of, claude_ways, minting
-from tidegate.engine.request import Kit, Request
+from tidegate.engine.request import Kit, Request, Target
 from tidegate.engine.router import CLEARING, ELIDE, INBAND, LEARNED, SUMMARY, route, watched
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import (
@@ -56,6 +56,9 @@ TROUBLE = frozenset(
     }
 )
 """Failures of a provider's own compaction that say nothing of what it was asked, as its errors of 500 and more do."""
+
+SAME_ANYWHERE = frozenset({"summary_nothing", "summary_http_401"})
+"""What another model at the same provider would meet too."""
 
 MIN_GAIN = 0.1
 """A compaction ahead of the window that would free less than this share of the history is not worth a call."""
@@ -305,14 +308,15 @@ def compaction_of(
         target.endpoint.encode(),
         target.model.encode(),
         target.summary_model.encode(),
+        *(model.encode() for model, _window in target.summarizers),
         kit.options(target, request.conversation.dialect).focus.encode(),
         *(number.to_bytes(8, "big") for number in (chosen.room, chosen.window or 0, *retained)),
     )
 
-    def one(name: str) -> Generator[Call, Reply, Summary | Minted]:
+    def one(name: str, to: Target, calls: int) -> Generator[Call, Reply, Summary | Minted]:
         # Read here: where the work is a joined flight's, or is done in a thread, the request needs no time for it.
         if name == SUMMARY:
-            return (yield from _summary(sizing, view, chosen, why, base))
+            return (yield from _summary(sizing, view, chosen, why, base, to, calls))
         if name in kit.custom:
             asked = _asked_of_custom(sizing, view, chosen, why, base)
             return (yield from custom.work(name, asked, kit.custom[name]))
@@ -320,10 +324,13 @@ def compaction_of(
 
     def work() -> Work:
         failed: list[Failure] = []
-        for name in chosen.strategies:
+        asked = 0
+        for name, to in _ways(chosen.strategies, target):
+            if to is not target and (failed[-1].reason in SAME_ANYWHERE or asked >= kit.summary_max_calls):
+                continue
             replies: list[bytes] = []
             try:
-                result = yield from _noted(one(name), replies)
+                result = yield from _noted(one(name, to, asked), replies)
                 if name in LEARNED and name not in target.wanted.listed:
                     kit.capabilities.has(target.endpoint, name, now=request.now)
                 return Made(result, name, tuple(failed))
@@ -334,6 +341,7 @@ def compaction_of(
             failed.append(_failure(name, failure, request.conversation.dialect, replies))
             if isinstance(failure, OutOfTime):
                 break
+            asked += len(replies) if name == SUMMARY else 0
             if failure.missing:
                 kit.capabilities.lacks(target.endpoint, target.model, name, now=request.now)
             elif failure.reason in TROUBLE or failure.reason.startswith("compact_http_5"):
@@ -344,6 +352,15 @@ def compaction_of(
         raise NothingHelped(tuple(failed))
 
     return Compact(key, chosen.strategies[0], work)
+
+
+def _ways(names: tuple[str, ...], target: Target) -> Iterator[tuple[str, Target]]:
+    """What is tried in turn: the strategies, the summary with one model after the other."""
+    for name in names:
+        yield name, target
+        if name == SUMMARY:
+            for model, window in target.summarizers:
+                yield name, replace(target, summary_model=model, summary_window=window)
 
 
 def _noted(
@@ -370,11 +387,14 @@ def _failure(name: str, error: CompactionFailed, dialect: DialectName, replies: 
     return Failure(name, error.reason, error.missing, len(replies), read, written)
 
 
-def _summary(sizing: Sizing, view: View, chosen: Plan, why: Why, base: View | None) -> Generator[Call, Reply, Summary]:
-    """A summary of the items before the cut. What only a provider can read is no part of it: where such an artifact
-    stands in the view, the items themselves are summed up, from the end of the `base`'s own summary on."""
-    request, target, kit, history = sizing.request, sizing.request.target, sizing.kit, sizing.history
-    at, retained = chosen.cut.at, chosen.cut.retained
+def _summary(
+    sizing: Sizing, view: View, chosen: Plan, why: Why, base: View | None, target: Target, asked: int
+) -> Generator[Call, Reply, Summary]:
+    """A summary of the items before the cut, by the model that the `target` names, where `asked` calls were made for it
+    already. What only a provider can read is no part of it: where such an artifact stands in the view, the items
+    themselves are summed up, from the end of the `base`'s own summary on."""
+    request, kit, history = sizing.request, sizing.kit, sizing.history
+    at, retained, first = chosen.cut.at, chosen.cut.retained, target is sizing.request.target
     sealed = view.checkpoint is not None and view.checkpoint.artifact.kind == "opaque"
     start = (base or plain(history)) if sealed else view
     options = kit.options(target, request.conversation.dialect)
@@ -394,8 +414,8 @@ def _summary(sizing: Sizing, view: View, chosen: Plan, why: Why, base: View | No
         room=chosen.room,
         size=start.artifact_tokens + sums[at] - sums[start.covered],
         ratio=sizing.measured(view).ratio,
-        max_calls=kit.summary_max_calls,
-        ride=_ride(sizing, view, at, options) if why == "threshold" and start is view else None,
+        max_calls=kit.summary_max_calls - asked,
+        ride=_ride(sizing, view, at, options) if why == "threshold" and start is view and first else None,
     )
     return (yield from summary.work(span, options, overflows))
 

@@ -53,6 +53,8 @@ class Target:
     """Model for summaries, empty for the model in use."""
     summary_window: int | None = None
     """Window of `summary_model`."""
+    summarizers: tuple[tuple[str, int | None], ...] = ()
+    """Models that are asked in turn where that one gave no summary, and their windows."""
     own_window: bool = False
     """The user set the window: nothing raises it."""
     own_input_limit: bool = False

@@ -81,6 +81,7 @@ class Targets:
             "responses": routing.default_responses,
             "messages": routing.default_messages,
         }
+        self.summary_models = settings.summary.models
         self.summary_model = settings.summary.model or ""
         self._told: OrderedDict[tuple[str, str], tuple[ModelFacts, float]] = OrderedDict()
         self._policies: dict[Policy, Policy] = {}
@@ -214,7 +215,9 @@ class Targets:
         endpoint = endpoint or self.root(provider, dialect)
         known, made = self._known(provider, endpoint, model), self.chosen(provider, model)
         told, at = self._told.get((endpoint, model), (NOTHING_TOLD, 0.0))
-        summary = self._known(provider, endpoint, self.summary_model).facts if self.summary_model else ModelFacts()
+        names = dict.fromkeys(name for name in (self.summary_model, *self.summary_models) if name)
+        windows = {name: self._summary_window(provider, endpoint, name) for name in names}
+        first = self.summary_model or model
         return Target(
             provider=name,
             endpoint=endpoint,
@@ -230,11 +233,16 @@ class Targets:
             tool_result_chars=made.named.tool_result_chars,
             means=self.means(provider, model, told if at else NOTHING_TOLD),
             summary_model=self.summary_model,
-            summary_window=summary.window or summary.input_limit,
+            summary_window=windows.get(self.summary_model),
+            summarizers=tuple((name, windows[name]) for name in names if name != first),
             own_window=known.own_window,
             own_input_limit=known.own_input_limit,
             told_at=known.told_at,
         )
+
+    def _summary_window(self, provider: Provider, endpoint: str, model: str) -> int | None:
+        facts = self._known(provider, endpoint, model).facts
+        return facts.window or facts.input_limit
 
     def _known(self, provider: Provider, endpoint: str, model: str) -> _Known:
         """Of the first source that states a size: the user, the provider's file, the server itself, the file of another

@@ -72,7 +72,8 @@ class Asking:
             return
         if root in self._busy or len(self._busy) >= AT_ONCE:
             return  # the next request will do
-        names = [name for name in dict.fromkeys((model, self._targets.summary_model)) if self._is_due(root, name)]
+        for_summaries = (self._targets.summary_model, *self._targets.summary_models)
+        names = [name for name in dict.fromkeys((model, *for_summaries)) if self._is_due(root, name)]
         asked = [name for name in names if self._targets.askable(provider, name)]
         for name in names:
             self._next(root, name, math.inf)
