@@ -517,10 +517,11 @@ def test_nothing_of_the_conversation_or_the_reply_is_in_a_failure() -> None:
 
 
 @each_dialect
-def test_a_summary_cut_by_length_is_asked_again_with_twice_the_room(dialect: DialectName) -> None:
+@pytest.mark.parametrize("cut", [GOOD, ""], ids=["words", "nothing: thinking took it all"])
+def test_a_summary_cut_by_length_is_asked_again_with_twice_the_room(dialect: DialectName, cut: str) -> None:
     run = drive(
         span_of(dialect, history(dialect, 30)),
-        [streamed(dialect, GOOD, stop="length"), streamed(dialect, GOOD)],
+        [streamed(dialect, cut, stop="length"), streamed(dialect, GOOD)],
     )
     assert run.text == GOOD
     assert [limit_of(call) for call in run.calls] == [4_000, 8_000]

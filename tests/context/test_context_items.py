@@ -43,6 +43,9 @@ GOT: JsonObject = {"type": "function_call_output", "call_id": "c1", "output": "4
 ALSO_GOT: JsonObject = {"type": "custom_tool_call_output", "call_id": "c2", "output": "done"}
 
 
+SEARCHES = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+
+
 @pytest.mark.parametrize(
     ("dialect", "items", "allowed"),
     [
@@ -64,6 +67,10 @@ ALSO_GOT: JsonObject = {"type": "custom_tool_call_output", "call_id": "c2", "out
             {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
             {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}]}, USER], [0, 1, 2, 3]),
         ("messages", [USER, {"role": "assistant", "content": [use("a")]}], [0, 1]),
+        # A tool of the provider's at work: its answer goes on with the next message, or is yet to come.
+        ("messages", [USER, {"role": "assistant", "content": [SEARCHES]}, {"role": "assistant", "content": [
+            {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}]}, USER], [0, 1, 3, 4]),
+        ("messages", [USER, {"role": "assistant", "content": [SEARCHES]}], [0, 1]),
     ],
 )  # fmt: skip
 def test_cut_points(dialect: DialectName, items: list[JsonObject], allowed: list[int]) -> None:

@@ -68,8 +68,10 @@ def body(messages: list[JsonDict], **fields: Any) -> bytes:
     return json.dumps({"model": "m", "messages": messages, **fields}).encode()
 
 
-def request(raw: bytes, *, dialect: Any = "chat", to: Target | None = None, hands_off: str = "") -> Request:
-    return Request("r1", read(dialect, raw), TENANT, to or target(), 1000.0, hands_off)
+def request(
+    raw: bytes, *, dialect: Any = "chat", to: Target | None = None, hands_off: str = "", at: float = 1000.0
+) -> Request:
+    return Request("r1", read(dialect, raw), TENANT, to or target(), at, hands_off)
 
 
 def checkpoint(

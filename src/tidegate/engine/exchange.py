@@ -354,7 +354,8 @@ class _Story:
         smaller = yield from self._compact(view, aim, "overflow", prepared)
         if smaller is None and prepared:
             smaller = yield from self._compact(view, aim, "overflow")
-        if smaller is None and self.kit.last_resort and self.shortened < SHORTENED:
+        last = self.kit.last_resort and self.shortened < SHORTENED and not self.sizing.fixed_part_fills()
+        if smaller is None and last:
             smaller = yield from self._shorten(view, limits.threshold or aim)
         if smaller is not None:
             self.action = "recovered"
@@ -392,6 +393,9 @@ class _Story:
     def _compact(
         self, view: View, aim: int, why: Why, prepared: Plan | None = None
     ) -> Generator[Effect, object, View | None]:
+        if self.sizing.fixed_part_fills():
+            self.reason = "fixed_part_too_large"
+            return None
         self.allowed += prepared is not None
         if self.compactions >= self.allowed:
             self.reason = "compaction_limit"

@@ -136,6 +136,11 @@ class Sizing:
             return "unknown_window"
         return "below_threshold" if self.measured(view).tokens < threshold else ""
 
+    def fixed_part_fills(self) -> bool:
+        """Whether tools, instructions and schema alone take what fits: then nothing done to the history would help."""
+        limit = self.limits().limit
+        return limit is not None and self.history.overhead * self.observed >= limit
+
     def figures(self, view: View) -> dict[str, int | None]:
         """The line of diagnostics for a measured view."""
         size, limits = self.measured(view), self.limits()
