@@ -177,6 +177,28 @@ def test_tool_results_and_arguments_are_capped_but_the_users_words_are_not() -> 
     assert transcript.count("r ") < 1_100
 
 
+WORDY = "hm, " * 60_000
+THINKING: dict[DialectName, list[JsonObject]] = {
+    "chat": [{"role": "assistant", "content": "ok", "reasoning_content": WORDY}, {"role": "custom", "content": WORDY}],
+    "responses": [
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": WORDY}]},
+        {"type": "custom_note", "text": WORDY},
+    ],
+    "messages": [
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": WORDY, "signature": "s"}]},
+        {"role": "user", "content": [{"type": "custom_note", "text": WORDY}]},
+    ],
+}
+
+
+@each_dialect
+def test_thinking_and_what_nobody_knows_are_made_to_fit_too(dialect: DialectName) -> None:
+    span = span_of(dialect, [*history(dialect, 4), *THINKING[dialect], *history(dialect, 4)], window=8_000, room=800)
+    run = drive(span, [streamed(dialect, GOOD)])
+    assert run.text == GOOD
+    assert all(prompt_tokens(dialect, call) + limit_of(call) < 8_000 for call in run.calls)
+
+
 def test_a_tool_only_span_gets_a_real_summary() -> None:
     items = [item for n in range(5) for item in tool_round("chat", n, {"path": "a.py"}, "line\n" * 300)]
     assert drive(span_of("chat", items), [streamed("chat", GOOD)]).text == GOOD

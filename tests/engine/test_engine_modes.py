@@ -91,6 +91,15 @@ def test_a_compaction_that_failed_does_not_make_the_history_look_empty():
     Playbook(again).reply(Found((), (saved,))).expect(Compact)
 
 
+def test_what_a_compaction_took_is_told_before_the_answer_begins():
+    """So it is known though the client leaves within the answer, or before it."""
+    play = start()
+    carried_out(play, compacted())
+    play.expect(Send)
+    told = play.detail("compacted")
+    assert (told["input_tokens"], told["output_tokens"]) == (500, 80)
+
+
 STRUCTURED: dict[str, Json] = {
     "chat": {"role": "tool", "tool_call_id": "c", "content": [{"type": "json", "json": {"rows": ["word"] * 4000}}]},
     "responses": {"type": "function_call_output", "call_id": "c",

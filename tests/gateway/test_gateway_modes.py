@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from native import WAYS, agent_at, natively
-from rawclient import Front, body, fronted, post
+from rawclient import Front, body, fronted, history, post
 from rawserver import answer, chunks, stream_head
+from running import settings
+from test_gateway_native_faults import QUICK, late
+
+from tidegate.gateway.http1 import Limits
+from tidegate.gateway.server import serving
+from tidegate.simulator import SimulatorSettings, Step, serve
 
 LARGE = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA" + "x" * 200_000}
 
@@ -91,3 +98,61 @@ def test_a_clients_own_compact_call_reaches_its_provider_as_it_came(front, prefi
     got = post(front.base, f"{prefix}/responses/compact", raw)
     assert (got.status, got.body) == (200, made)
     assert [(seen.target, bytes(seen.body)) for seen in front.upstream.seen] == [("/v1/responses/compact", raw)]
+
+
+# -- time and size ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_set_by_default_outlives_what_stands_between():
+    """Middleboxes cut a silent connection after 30 to 120 seconds; compactions of 756 were seen, and bodies of 32 MiB
+    that an agent sent to compact itself."""
+    made = settings()
+    assert made.stream.heartbeat_after_seconds <= 15
+    assert made.stream.heartbeat_every_seconds <= 15
+    assert made.upstream.read_timeout >= 600
+    assert made.server.body_limit_bytes > 2 * 32 * 1024 * 1024
+
+
+def test_an_agents_own_compaction_of_more_than_32_mib_passes(front):
+    large = json.dumps({"model": "m", "input": [{"role": "user", "content": "x" * (33 * 1024 * 1024)}]}).encode()
+    front.upstream.then(answer(json.dumps({"object": "response.compaction", "output": [LARGE]}).encode()))
+    assert post(front.base, "/v1/responses/compact", large).status == 200
+    assert len(front.upstream.seen[0].body) == len(large)
+
+
+def test_a_compact_answer_that_takes_its_time_comes_whole(monkeypatch):
+    """No limit that is meant for streams or for connections without a request applies to it."""
+    brief = partial(Limits, idle_seconds=0.1, head_seconds=0.1, body_seconds=0.1)
+    monkeypatch.setattr("tidegate.gateway.server.Limits", brief)
+    made = json.dumps({"object": "response.compaction", "output": [LARGE]}).encode()
+    with fronted(toml="[stream]\nhold_seconds = 0.05\nheartbeat_after_seconds = 0.05\n") as slow:
+        slow.upstream.then(0.5, answer(made)[:-100_000], 0.3, made[-100_000:])
+        got = post(slow.base, "/v1/responses/compact", body("responses"))
+    assert (got.status, got.whole, got.body) == (200, True, made)
+
+
+@pytest.mark.parametrize("name", ["openai", "codex", "xai", "anthropic", "bedrock"])
+def test_a_compaction_that_is_late_is_not_asked_for_again(name):
+    """It may be done and paid for all the same: the next way is another one."""
+    with natively(WAYS[name], flags=QUICK) as gate:
+        gate.simulator.script(Step(do="hang", seconds=3, on="compaction", times=50))
+        assert late(gate, WAYS[name]).ask().headers["x-tidegate-strategy"] == "summary"
+        paths = [record.path for record in gate.of("compaction")]
+        assert len(paths) == len(set(paths)) >= 1
+
+
+# -- whom the history is shown ---------------------------------------------------------------------------------------
+
+
+def test_a_summary_is_asked_of_the_sessions_own_provider_with_its_own_credential():
+    same: dict[str, Any] = {"window": 4000, "tool_rounds": 10**6, "orgs": {"sk-mine": "acme/lab"}}
+    with serve(SimulatorSettings(**same)) as here, serve(SimulatorSettings(**same)) as there:
+        toml = f'[providers.here]\nbase_url = "{here.url}"\n[providers.there]\nbase_url = "{there.url}"\n'
+        toml += '[models."*"]\nwindow = 4000\n'
+        with serving(settings(toml, **{"routing.default_chat": "there"})) as (base, _):
+            got = post(base, "/here/v1/chat/completions", history("chat", 14), ("Authorization", "Bearer sk-mine"))
+        assert got.action == "compacted"
+        summaries = [record for record in here.state.records if record.kind == "summary"]
+        assert summaries
+        assert {record.org for record in summaries} == {"acme/lab"}
+        assert there.state.records == []
