@@ -50,14 +50,42 @@ class Gateway:
     about: str = ""
 
 
-def tidegate(place: Place, package: Path = ROOT / "src", store: str = "memory", models: bool = True) -> Launch:
-    """Tidegate of a folder, with its default settings but for the store and, with `models`, the model's window."""
+CACHES = """
+[routing]
+default_chat = "bench"
+default_responses = "bench"
+default_messages = "bench"
+[providers.bench]
+title = "The benches' upstream"
+base_url = "{upstream}/v1"
+dialects = ["chat", "responses", "messages"]
+quirks.merge_user = false
+[[providers.bench.prompt_cache]]
+read = 0.1
+source = "window_upstream.py tells what it had cached, and the benches count that at a tenth"
+"""
+"""The upstream as a provider of which is known what is known of OpenAI and Anthropic: that it caches, at which price,
+and that it takes two messages of the user in a row."""
+
+
+def tidegate(
+    place: Place,
+    package: Path = ROOT / "src",
+    store: str = "memory",
+    models: bool = True,
+    caches: bool = False,
+    more: str = "",
+) -> Launch:
+    """Tidegate of a folder, with its default settings but for the store and, with `models`, the model's window; with
+    `caches` also what its upstream's prompt cache costs. `more` tables of the configuration come after them."""
     config = place.folder / "tidegate.toml"
     told = f'[models."{MODEL}"]\nwindow = {place.window}\n' if models else ""
-    config.write_text(f'store.kind = "{store}"\n{told}')
+    told += CACHES.format(upstream=place.upstream) if caches else ""
+    config.write_text(f'store.kind = "{store}"\n{told}{more}')
     home = {name: str(place.folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
-    command = (sys.executable, "-m", "tidegate", "serve", "--port", str(place.port), "--upstream", place.upstream)
-    return Launch((*command, "--config", str(config)), {**home, "PYTHONPATH": str(package)})
+    command = (sys.executable, "-m", "tidegate", "serve", "--port", str(place.port), "--config", str(config))
+    to = () if caches else ("--upstream", place.upstream)
+    return Launch((*command, *to), {**home, "PYTHONPATH": str(package)})
 
 
 NGINX = """

@@ -11,11 +11,14 @@ import asyncio
 import json
 import re
 import sys
+from collections import deque
 from dataclasses import dataclass, field
 
 OUTPUT_LIMIT = 77
 """The output limit of the benches' own requests, by which they are known."""
 OWN = re.compile(rb'"max_(?:output_|completion_)?tokens": ?%d\b' % OUTPUT_LIMIT)
+LEAST_CACHED = 1024
+"""Tokens below which nothing is cached."""
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 SUMMARY = (
     "<summary>## Goal\nWork through the steps of PROJECT=MAPLE-47, file after file, and report each as done.\n\n"
@@ -41,24 +44,36 @@ def refusal(path: str, tokens: int, window: int) -> object:
     return {"error": {"message": message, "type": kind, "param": parameter, "code": "context_length_exceeded"}}
 
 
-def answer(path: str, tokens: int, text: str) -> object:
-    """The API's answer, with the tokens it counted."""
+def answer(path: str, tokens: int, text: str, cached: int = 0) -> object:
+    """The API's answer, with the tokens it counted, and how many of them it had cached."""
     if path.endswith("/messages"):
-        usage: object = {"input_tokens": tokens, "output_tokens": len(text) // 4}
+        read = {"input_tokens": tokens - cached, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
+        usage: dict[str, object] = {**read, "output_tokens": len(text) // 4}
         content: object = [{"type": "text", "text": text}]
         about: dict[str, object] = {"id": "msg_1", "type": "message", "role": "assistant", "model": "bench"}
         return {**about, "content": content, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage}
     total = tokens + len(text) // 4
     if path.endswith("/responses"):
         usage = {"input_tokens": tokens, "output_tokens": len(text) // 4, "total_tokens": total}
+        usage |= {"input_tokens_details": {"cached_tokens": cached}}
         part: object = {"type": "output_text", "text": text, "annotations": []}
         message = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [part]}
         about = {"id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "bench"}
         return {**about, "output": [message], "parallel_tool_calls": True, "tools": [], "usage": usage}
     usage = {"prompt_tokens": tokens, "completion_tokens": len(text) // 4, "total_tokens": total}
+    usage |= {"prompt_tokens_details": {"cached_tokens": cached}}
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     about = {"id": "c1", "object": "chat.completion", "created": 1, "model": "bench"}
     return {**about, "choices": [choice], "usage": usage}
+
+
+def shared(one: bytes, other: bytes) -> int:
+    """How many first bytes two bodies share."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
 
 
 @dataclass(slots=True)
@@ -68,6 +83,8 @@ class Provider:
     window: int
     summary_seconds: float
     asked: list[tuple[str, bool, int, bytes]] = field(default_factory=list)
+    recent: deque[bytes] = field(default_factory=lambda: deque(maxlen=4))
+    """What its cache holds: the newest bodies."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until its client closes it."""
@@ -98,9 +115,11 @@ class Provider:
         self.asked.append((path, own, 200 if fits else 400, body))
         if not fits:
             return 400, refusal(path, tokens, self.window)
+        cached = min(tokens, max((shared(body, before) // 4 for before in self.recent), default=0))
+        self.recent.append(body)
         if not own:
             await asyncio.sleep(self.summary_seconds)
-        return 200, answer(path, tokens, "Done." if own else SUMMARY)
+        return 200, answer(path, tokens, "Done." if own else SUMMARY, cached if cached >= LEAST_CACHED else 0)
 
     def notes(self) -> list[dict[str, object]]:
         """What was asked, which is forgotten."""

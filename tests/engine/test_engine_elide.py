@@ -16,6 +16,7 @@ from test_engine_rules import PRESERVING, SHARES, obeys, squeezed
 
 from tidegate.compactors import elide
 from tidegate.compactors.strategy import Call, Reply
+from tidegate.context.budget import Policy
 from tidegate.context.ledger import Ledger
 from tidegate.engine.checkpoint import Artifact, Checkpoint, Report
 from tidegate.engine.native import binding_of
@@ -98,11 +99,46 @@ def test_it_goes_in_steps_and_what_is_forwarded_begins_alike_between_them(dialec
         sent.append(items_of(dialect, seen.sent[-1]))
         actions.append(told(seen)[0])
     steps = actions.count("compacted")
-    assert 2 <= steps <= 10
+    assert 2 <= steps <= 39 // 3
     broken = sum(later[: len(before)] != before for before, later in pairwise(sent))
     assert broken == steps
     assert world.kept
     assert {action for action in actions if action != "compacted"} == {"relayed", "replayed"}
+
+
+@DIALECTS
+def test_it_comes_before_anything_is_due_since_it_costs_no_call(dialect):
+    raw = body(dialect, 8)
+    size = ruler(dialect, raw)
+    assert WINDOW // 2 < size < WINDOW * 0.85
+    seen = gateway(dialect).serve(raw)
+    assert told(seen) == ("compacted", "elide")
+    assert seen.outcome is not None
+    assert seen.outcome.reason == ""
+    assert seen.calls == []
+    assert gateway(dialect, elide_percent=80).serve(raw).sent == [raw]
+
+
+@pytest.mark.parametrize(
+    ("raw", "changes"),
+    [
+        (body("chat", 5), {}),
+        (body("chat", 3, said="word " * 1500), {}),
+        (body("chat", 8), {"wanted": Wanted((SUMMARY, ELIDE), "the test")}),
+        (body("chat", 8), {"policy": Policy(enabled=False)}),
+    ],
+    ids=["below half the window", "less than a third would go", "not the first way", "not automatic"],
+)
+def test_it_does_not_where(raw: bytes, changes: dict[str, Any]):
+    assert gateway("chat", **changes).serve(raw).sent == [raw]
+
+
+def test_what_came_early_leaves_a_refused_request_its_recoveries():
+    world = gateway("chat")
+    world.answer = Provider("chat", 900)
+    seen = world.serve(body("chat", 8))
+    assert seen.answered
+    assert [told(seen)[0], seen.outcome and seen.outcome.compactions] == ["recovered", 2]
 
 
 @DIALECTS
@@ -238,7 +274,7 @@ def test_settings_for_all_put_it_anywhere_though_no_file_lists_it(house):
     ids=["chat", "responses", "messages", "thinking", "bound thinking", "bound, not asked for", "roles in turns"],
 )
 def test_whatever_the_history_what_is_sent_keeps_the_rules(histories, changes):
-    @examples(60)
+    @examples(40)
     @given(histories, SHARES, st.sampled_from([(ELIDE, SUMMARY), (ELIDE,), (SUMMARY, ELIDE)]))
     def holds(talk: Talk, share: tuple[float, bool], names: tuple[str, ...]) -> None:
         obeys(talk, share, wanted=Wanted(names, "the test"), **changes)

@@ -201,6 +201,11 @@ class CompactionSettings(Section):
     on_overflow: bool = Field(
         default=True, description="Compact and send again when a provider says that it is too long."
     )
+    elide_percent: Percent = Field(
+        default=50,
+        description="Part of the window from which old tool results are left out, where `elide` is the first of the "
+        "`strategies` and a third of the history would go.",
+    )
     last_resort: bool = Field(
         default=True,
         description="Cut the largest tool results in their middle, the newest too, where nothing else helps after a "

@@ -18,7 +18,7 @@ from tidegate.context.budget import Budget, Policy
 from tidegate.context.cut import Cut, choose
 from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, OutOfTime, Work
-from tidegate.engine.eliding import elided, shortened
+from tidegate.engine.eliding import early, elided, shortened
 from tidegate.engine.learning import warmth_key
 from tidegate.engine.native import artifact_of, binding_of, claude_ways, minting
 from tidegate.engine.request import Kit, Request, Target
@@ -262,6 +262,17 @@ def _least_gain(sizing: Sizing, view: View, why: Why) -> int:
     """Estimated tokens that a compaction has to free."""
     local = sizing.measured(view).local - sizing.history.overhead
     return MIN_GAIN_REFUSED if why != "threshold" else int(MIN_GAIN * local)
+
+
+def ahead_of_time(sizing: Sizing, view: View) -> Generator[Effect, object, View | None]:
+    """The view without old tool results where that is the first way and worth it before anything is due; None where it
+    is not."""
+    if strategies_of(sizing)[:1] != (ELIDE,):
+        return None
+    smaller = early(sizing, view)
+    if smaller is None:
+        return None
+    return (yield from _without_asking(sizing, view, smaller, "threshold"))[0]
 
 
 def last_resort(sizing: Sizing, view: View, aim: int) -> Compacting:

@@ -18,6 +18,9 @@ from tidegate.engine.view import View, replaced, rewritten_item
 TAIL_SHARE: Final = 8
 """The part of what is aimed for that the newest items may take without being looked at."""
 
+EARLY_GAIN: Final = 3
+"""The part of a history that has to go where none need go yet."""
+
 CUTS: Final = (8_000, 2_000, 500)
 """Characters kept at either end of the largest results, ever fewer until it fits."""
 
@@ -35,6 +38,23 @@ def elided(sizing: Sizing, view: View, aim: int) -> View | None:
     new = {p: WHOLE for p in range(base, end) if gone.get(p) != WHOLE and _large(sizing, p)}
     new = {p: keep for p, keep in new.items() if _saves(sizing, p, keep) > 0}
     return _view(sizing, view, known, base, {**gone, **new}) if new else None
+
+
+def early(sizing: Sizing, view: View) -> View | None:
+    """A view without old tool results although no compaction is due yet: it costs no call, so it may come as soon as
+    `elide_percent` of the window is reached, and whenever a third of the history would go. None where it is not the
+    first way, or that little is to be gained."""
+    limits, size = sizing.limits(), sizing.measured(view)
+    if not limits.window or size.tokens * 100 < limits.window * sizing.kit.elide_percent:
+        return None
+    least = (size.local - sizing.history.overhead) // EARLY_GAIN
+    (known, base), past = _known(view), sizing.history.past
+    gone = dict(known.elided)
+    most = sum(past.entries[p].tokens for p in range(base, len(past)) if gone.get(p) != WHOLE and _large(sizing, p))
+    if most < least:  # a look at the sizes alone
+        return None
+    smaller = elided(sizing, view, limits.target or size.tokens)
+    return smaller if smaller is not None and view.tokens - smaller.tokens >= least else None
 
 
 def shortened(sizing: Sizing, view: View, aim: int) -> View | None:

@@ -18,7 +18,7 @@ from tidegate.engine.ahead import near, prepare, ready
 from tidegate.engine.artifacts import TRANSIENT, stale_part, without
 from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
 from tidegate.engine.clearing import Clearing, clearing_of
-from tidegate.engine.compaction import Plan, Why, compact, last_resort, strategies_of
+from tidegate.engine.compaction import Plan, Why, ahead_of_time, compact, last_resort, strategies_of
 from tidegate.engine.effects import (
     Action,
     Cost,
@@ -245,7 +245,12 @@ class _Story:
         due = not self.reason
         if due:
             self.reason = self._held_back(figures["tokens"] or 0)
-        yield from self._send((yield from self._decide(view, due=due)))
+        elif self.reason == "below_threshold" and self.sizing.elides():
+            view = yield from self._elide(view)
+        smaller = yield from self._decide(view, due=due)
+        if self.action == "compacted" and not due:
+            self.reason = ""
+        yield from self._send(smaller)
 
     def _held_back(self, tokens: int) -> str:
         """Why a compaction that is due would be of no use, empty where it may be."""
@@ -359,6 +364,15 @@ class _Story:
             smaller = yield from self._shorten(view, limits.threshold or aim)
         if smaller is not None:
             self.action = "recovered"
+        return smaller
+
+    def _elide(self, view: View) -> Generator[Effect, object, View]:
+        """The view without old tool results, where that is wanted first and worth it already; else the same."""
+        smaller = yield from ahead_of_time(self.sizing, view)
+        if smaller is None:
+            return view
+        self.compactions, self.allowed = self.compactions + 1, self.allowed + 1
+        self.action = "compacted"
         return smaller
 
     def _shorten(self, view: View, aim: int) -> Generator[Effect, object, View | None]:

@@ -113,6 +113,8 @@ class Kit:
     """The user's own compactors, and the seconds that each may take."""
     last_resort: bool = False
     """Cut the largest tool results where nothing else helps after a refusal for length."""
+    elide_percent: float = 50
+    """Part of the window from which old tool results are left out, where that is the first way."""
     shrink_on_admission: bool = False
     """Compact a request that is above a whole rate allowance, and send it again."""
     warmth: Warmth = field(default_factory=Warmth, repr=False)

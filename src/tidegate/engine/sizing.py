@@ -13,6 +13,7 @@ from tidegate.context.calibration import measure
 from tidegate.context.measured import Baseline, Measured
 from tidegate.engine.checkpoint import Report
 from tidegate.engine.request import Kit, Request
+from tidegate.engine.router import ELIDE
 from tidegate.engine.view import History, View
 from tidegate.overflow.verdict import Sent
 
@@ -140,6 +141,10 @@ class Sizing:
         """Whether tools, instructions and schema alone take what fits: then nothing done to the history would help."""
         limit = self.limits().limit
         return limit is not None and self.history.overhead * self.observed >= limit
+
+    def elides(self) -> bool:
+        """Whether old tool results are to be left out before anything else is tried."""
+        return self.request.target.wanted.names[:1] == (ELIDE,)
 
     def figures(self, view: View) -> dict[str, int | None]:
         """The line of diagnostics for a measured view."""
