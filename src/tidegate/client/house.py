@@ -56,6 +56,8 @@ class House:
         """Held while a blocking request's exchange thinks: threads share what it thinks with."""
         self.kit = make_kit(settings, self.catalogue, self._keys)
         self.tenants = Tenants(self.kit.hasher)
+        if self.kit.portable is not None:
+            self.kit.portable.save = self.store.save
         self.flights = sync.Flights(prepare_at_once=settings.compaction.prepare_at_once)
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Tools] = weakref.WeakKeyDictionary()
         stream = settings.stream
@@ -68,6 +70,8 @@ class House:
             known = self._loops.get(loop)
             if known is None:
                 kit = make_kit(self.settings, self.catalogue, self._keys)
+                if kit.portable is not None:
+                    kit.portable.save = self.store.save
                 flights = waiting_flights.Flights(prepare_at_once=self.settings.compaction.prepare_at_once)
                 known = self._loops[loop] = Tools(kit, Tenants(kit.hasher), flights)
         return known

@@ -274,6 +274,11 @@ class CompactionSettings(Section):
         "those whose history it holds: clients that send sealed reasoning back, or every client. One that leaves the "
         "compaction out of its next request is not asked for again in that conversation.",
     )
+    portable: Literal["on_switch", "background"] = Field(
+        default="on_switch",
+        description="When a text is made of what a provider has sealed, for another model, provider or key: when such "
+        "a request needs it, or beside it, in the background (a summary more for each compaction).",
+    )
     native_timeout_seconds: Seconds = Field(
         default=180, description="Seconds that one call of a provider's own compaction may take."
     )

@@ -195,7 +195,7 @@ def compact(
         raise
     assert isinstance(made, Made)
     yield from _told(made.failed)
-    checkpoint = _checkpoint(sizing, chosen.cut.at, made, before)
+    checkpoint = checkpoint_of(sizing, chosen.cut.at, made, before)
     # The newest words may be others by now than those that an earlier turn kept beside the summary.
     place = applied if prepared else replaced
     smaller = place(sizing.history, checkpoint, sizing.request.target)
@@ -509,7 +509,8 @@ def _known_length(sizing: Sizing, view: View, at: int, options: Options) -> int:
     return max((length for length in ends if length > view.covered), default=0)
 
 
-def _checkpoint(sizing: Sizing, at: int, made: Made, before: int) -> Checkpoint:
+def checkpoint_of(sizing: Sizing, at: int, made: Made, before: int) -> Checkpoint:
+    """What is kept of a compaction of the first `at` items, `before` tokens before it."""
     request, target, history = sizing.request, sizing.request.target, sizing.history
     result, dialect = made.result, request.conversation.dialect
     if isinstance(result, Minted):

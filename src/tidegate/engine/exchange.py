@@ -37,6 +37,7 @@ from tidegate.engine.effects import (
 from tidegate.engine.learning import keep, learn
 from tidegate.engine.native import readable
 from tidegate.engine.output import accepted, of_the_window, with_less_output
+from tidegate.engine.portable import beside
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.router import CLEARING, INBAND, SUMMARY
 from tidegate.engine.sizing import Sizing
@@ -673,6 +674,8 @@ class _Story:
             # Where the client's own bytes had to go instead, or summaries fail, another one is of no use.
             if tokens and not asked and not self.failed and self.reason != "rewritten_history_refused":
                 yield from prepare(self.sizing, view, self._conversation, tokens, self.first)
+            if self.kit.portable is not None and not self.failed and _is_sealed(view):
+                yield from beside(self.sizing, view, self.base_of(view), self.found)
 
     def _deliver_refusal(self, refused: _Refused) -> Life:
         transient = refused.verdict.kind in TRANSIENT

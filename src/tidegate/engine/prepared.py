@@ -6,9 +6,11 @@ Knows keys, places and times it is told; no clock, no history and no summary. Ca
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tidegate.context.cut import Cut
+from tidegate.engine.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +99,33 @@ class Preparations:
         self._known.move_to_end(key)
         while len(self._known) > self._size:
             self._known.popitem(last=False)
+
+
+def nowhere(checkpoint: Checkpoint) -> None:
+    """Keeps nothing."""
+
+
+class Portable:
+    """Where such texts are kept, and for which checkpoints one was begun: once each, as long as it is remembered."""
+
+    __slots__ = ("_begun", "_size", "save")
+
+    def __init__(self, save: Callable[[Checkpoint], None] = nowhere, *, size: int = 4096) -> None:
+        self.save = save
+        """Raises `StoreError`."""
+        self._begun: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
+        self._size = size
+
+    def begun(self, checkpoint: Checkpoint) -> bool:
+        """Whether one was begun; from now on it was."""
+        key = checkpoint.tenant, checkpoint.chain
+        if key in self._begun:
+            return True
+        self._begun[key] = None
+        if len(self._begun) > self._size:
+            self._begun.popitem(last=False)
+        return False
+
+    def not_begun(self, checkpoint: Checkpoint) -> None:
+        """As many are made already as may be: another turn may begin it."""
+        self._begun.pop((checkpoint.tenant, checkpoint.chain), None)

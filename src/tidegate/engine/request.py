@@ -18,7 +18,7 @@ from tidegate.context.recall import Recall
 from tidegate.engine.breaker import Breaker
 from tidegate.engine.capabilities import Capabilities, Unreadable
 from tidegate.engine.carried import Given
-from tidegate.engine.prepared import Preparations
+from tidegate.engine.prepared import Portable, Preparations
 from tidegate.engine.router import Means, Wanted
 from tidegate.engine.warmth import Warmth
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
@@ -111,6 +111,8 @@ class Kit:
     summary_max_calls: int = 32
     custom: Mapping[str, float] = field(default_factory=dict)
     """The user's own compactors, and the seconds that each may take."""
+    portable: Portable | None = field(default=None, repr=False)
+    """Keeps texts beside what providers seal; None where none are made ahead of a change of model or account."""
     last_resort: bool = False
     """Cut the largest tool results where nothing else helps after a refusal for length."""
     elide_percent: float = 50

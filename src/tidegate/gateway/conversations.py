@@ -103,6 +103,8 @@ class Conversations:
         self._unprepared: dict[Policy, Policy] = {}
         self.store_faults = Seldom(60)
         self.custom = compactors_of(settings)
+        if kit.portable is not None:
+            kit.portable.save = store.save
         stream = settings.stream
         self.pace = Pace(
             heartbeat_after=stream.heartbeat_after_seconds,

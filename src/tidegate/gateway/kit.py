@@ -15,6 +15,7 @@ from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.engine.breaker import Bounds, Breaker
 from tidegate.engine.checkpoint import Store, StoreError
+from tidegate.engine.prepared import Portable
 from tidegate.engine.request import Kit, Target
 from tidegate.overflow.classify import classify
 from tidegate.overflow.verdict import Refusal, Sent, Verdict
@@ -53,6 +54,7 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         summary_max_calls=compaction.summary_max_calls,
         inband_for_all=compaction.inband == "always",
         custom={name: given.timeout_seconds for name, given in settings.compactors.items()},
+        portable=Portable() if compaction.portable == "background" else None,
         last_resort=compaction.last_resort,
         elide_percent=compaction.elide_percent,
         shrink_on_admission=compaction.shrink_on_admission,
