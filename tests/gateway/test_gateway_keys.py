@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rawclient import body, post
-from rawserver import RawServer, Seen, answer, raw_server
+from rawserver import CUT, RawServer, Seen, answer, raw_server
 from running import settings
 
 from tidegate.context.fingerprint import Hasher
@@ -95,6 +95,47 @@ def test_what_is_not_meant_for_the_key_is_told_as_it_is(server, monkeypatch, sta
     with gate(monkeypatch, server) as base:
         assert post(base, "/v1/chat/completions", talk(1)).status == int(status[:3])
     assert len(server.seen) == 1
+
+
+OF_THE_REQUEST = {
+    "an overflow as a 403": answer(
+        b'{"code":"http_403 Forbidden","message":"Context window exceeded: 306234 tokens exceeds the limit of 272000 '
+        b'tokens"}',
+        status="403 Forbidden",
+    ),
+    "an overflow as a 429": answer(
+        b'{"error":{"message":"refused","code":"context_length_exceeded"}}', status="429 Too Many Requests"
+    ),
+    "above a whole allowance": answer(
+        b'{"error":{"message":"Request too large for m on tokens per min (TPM): Limit 30000, Requested 342389.",'
+        b'"type":"tokens","code":"rate_limit_exceeded"}}',
+        status="429 Too Many Requests",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", list(OF_THE_REQUEST))
+def test_what_is_wrong_with_the_request_is_not_the_keys_fault(server, monkeypatch, what):
+    """Any key would be told the same: none is tried, none rests, and the provider's own words are the answer."""
+    given = OF_THE_REQUEST[what]
+    server.then(given)
+    with gate(monkeypatch, server) as base:
+        got = post(base, "/v1/chat/completions", talk(1))
+        assert given.endswith(got.body)
+        assert len(server.seen) == 1
+        assert post(base, "/v1/chat/completions", talk(1, 2)).status == 200
+    assert key_of(server.seen[0]) == key_of(server.seen[1])
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["slow", "cut"])
+def test_a_refusal_that_does_not_come_to_its_end_is_passed_on_as_far_as_it_came(server, monkeypatch, cut):
+    monkeypatch.setattr("tidegate.gateway.peeked.MOST_SECONDS", 0.1)
+    whole = OF_THE_REQUEST["an overflow as a 429"]
+    server.default = lambda seen: (whole[:-10], CUT) if cut else (whole[:-10], 0.3, whole[-10:])
+    with gate(monkeypatch, server, '["KEY_A", "KEY_B"]') as base:
+        got = post(base, "/v1/chat/completions", talk(1))
+    assert (got.status, got.whole) == (429, not cut)
+    assert whole.endswith(got.body) is not cut
 
 
 def test_a_client_s_own_key_is_the_one_that_is_used(server, monkeypatch):

@@ -30,7 +30,7 @@ from tidegate.gateway.bridged import BridgedClient
 from tidegate.gateway.credentials import Tenants
 from tidegate.gateway.edge import Edge, Host, Line
 from tidegate.gateway.heading import Headings
-from tidegate.gateway.keyring import Keyring, Keyrings, Turns
+from tidegate.gateway.keyring import OF_A_KEY, Keyring, Keyrings, Turns
 from tidegate.gateway.kit import compactors_of
 from tidegate.gateway.messages import BYPASS, bypasses, unbound
 from tidegate.gateway.receiving import while_connected, whole_body
@@ -39,6 +39,7 @@ from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Choice, NoProvider, Targets
 from tidegate.gateway.upstream import ClientUpstream
 from tidegate.gateway.windows import Asking
+from tidegate.overflow.verdict import Refusal, Sent
 from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
@@ -215,7 +216,12 @@ class Crossing:
                 )
                 return unbound(found.headers) if reading.changed else found.headers
 
-            turns = Turns(keyring, names, headed, bound)
+            def meant(status: int, told: bytes, sent_back: Headers, name: str = provider.name) -> bool:
+                named = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in sent_back}
+                verdict = house.kit.classify(name, Refusal(status, told, named), Sent())
+                return verdict.kind in OF_A_KEY and not verdict.admission
+
+            turns = Turns(keyring, names, headed, bound, meant)
         self._heading = heading = house.headings.of(arrival, where, provider, dialect, watched=watched, own=own)
         self.upstream = ClientUpstream(
             house.pool,

@@ -21,6 +21,9 @@ RESTS: Final[Mapping[int, float]] = {401: 600.0, 402: 600.0, 403: 600.0, 429: 30
 LONGEST: Final = 3600.0
 """Seconds that a key rests at most, whatever an answer says."""
 
+OF_A_KEY: Final = frozenset({"auth", "quota", "rate_limit"})
+"""What a refusal may be about (`overflow.verdict.Kind`) where another key may do better."""
+
 TRIES: Final = 3
 """Keys that one sending goes out with at most."""
 
@@ -98,6 +101,10 @@ class Keyrings:
         return Keyring(named, self._hasher) if len(named) > 1 else None
 
 
+def _always(status: int, told: bytes, headers: Headers) -> bool:
+    return True
+
+
 @dataclass(slots=True)
 class Turns:
     """The keys that one request may go out with, in turn."""
@@ -108,13 +115,21 @@ class Turns:
     """The headers with the key of that name."""
     bound: bool = False
     """The request holds what only the first key's account may read."""
+    meant: Callable[[int, bytes, Headers], bool] = _always
+    """Whether a refusal is meant for the key, by its words: an overflow may come as a 403 or a 429 too."""
     at: int = 0
 
-    def next(self, status: int, headers: Headers, *, may_change: bool) -> Headers | None:
+    def asks(self, status: int) -> bool:
+        """Whether the words of an answer of that status decide."""
+        return status in RESTS
+
+    def next(self, status: int, headers: Headers, told: bytes = b"", *, may_change: bool) -> Headers | None:
         """What to send it with once more, after an answer of that status; None where that answer counts.
 
         `may_change` is False for what only this key can read: then the next request goes out with another one.
         """
+        if self.asks(status) and not self.meant(status, told, headers):
+            return None
         if not self.keyring.refused(self.names[self.at], status, headers):
             if status < 300:
                 self.keyring.served(self.names[self.at])

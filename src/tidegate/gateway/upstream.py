@@ -12,6 +12,7 @@ from tidegate.compactors.strategy import Call, Reply
 from tidegate.gateway.calls import made, with_added
 from tidegate.gateway.keyring import Turns
 from tidegate.gateway.messages import unbound
+from tidegate.gateway.peeked import Peeked
 from tidegate.upstream.client import Answer, Client, ListenedAnswer
 from tidegate.upstream.custom import Compactors
 from tidegate.upstream.http import Headers, Request
@@ -66,10 +67,14 @@ class ClientUpstream:
 
     async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Answer:
         """See `tidegate.drive.aio.Upstream`."""
-        response = await self._pool.send(self._request(body, add_headers), again=again)
+        response: Answer = await self._pool.send(self._request(body, add_headers), again=again)
         while self._turns is not None:
             # What was compacted may hold what only this key can read: its next turn goes out with another one.
-            headers = self._turns.next(response.status, response.headers, may_change=body is None)
+            told = b""
+            if self._turns.asks(response.status):
+                response = peeked = Peeked(response)
+                told = await peeked.beginning()
+            headers = self._turns.next(response.status, response.headers, told, may_change=body is None)
             if headers is None:
                 break
             await response.close()
