@@ -127,7 +127,7 @@ def test_it_comes_before_anything_is_due_since_it_costs_no_call(dialect):
         (body("chat", 8), {"wanted": Wanted((SUMMARY, ELIDE), "the test")}),
         (body("chat", 8), {"policy": Policy(enabled=False)}),
     ],
-    ids=["below half the window", "less than a third would go", "not the first way", "not automatic"],
+    ids=["below half the window", "less than half would go", "not the first way", "not automatic"],
 )
 def test_it_does_not_where(raw: bytes, changes: dict[str, Any]):
     assert gateway("chat", **changes).serve(raw).sent == [raw]

@@ -60,7 +60,7 @@ of what is left out, until a later compaction sums it up. `elide` does the same 
 provider: all large tool results but the newest, and those that tell of an error, give way to a line that names the tool
 and the size, where that brings the request down to the target; else the next way has its turn, which sums up the
 results themselves. Where it stands first it does not wait for the threshold: it costs no call, and comes from
-`compaction.elide_percent` of the window on, whenever a third of the history would go. It is in no built-in list, since
+`compaction.elide_percent` of the window on, whenever half of the history would go. It is in no built-in list, since
 what stood in a tool result alone is not known any more. Of Anthropic's two betas for compaction, `anthropic` uses the
 one for a compaction on demand, and that for a compaction at a threshold where a platform or a model has it alone.
 """

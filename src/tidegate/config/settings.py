@@ -204,7 +204,7 @@ class CompactionSettings(Section):
     elide_percent: Percent = Field(
         default=50,
         description="Part of the window from which old tool results are left out, where `elide` is the first of the "
-        "`strategies` and a third of the history would go.",
+        "`strategies` and half of the history would go.",
     )
     last_resort: bool = Field(
         default=True,

@@ -18,8 +18,8 @@ from tidegate.engine.view import View, replaced, rewritten_item
 TAIL_SHARE: Final = 8
 """The part of what is aimed for that the newest items may take without being looked at."""
 
-EARLY_GAIN: Final = 3
-"""The part of a history that has to go where none need go yet."""
+EARLY_GAIN: Final = 2
+"""The part of a history that has to go where none need go yet: half of it."""
 
 CUTS: Final = (8_000, 2_000, 500)
 """Characters kept at either end of the largest results, ever fewer until it fits."""
@@ -42,7 +42,7 @@ def elided(sizing: Sizing, view: View, aim: int) -> View | None:
 
 def early(sizing: Sizing, view: View) -> View | None:
     """A view without old tool results although no compaction is due yet: it costs no call, so it may come as soon as
-    `elide_percent` of the window is reached, and whenever a third of the history would go. None where it is not the
+    `elide_percent` of the window is reached, and whenever half of the history would go. None where it is not the
     first way, or that little is to be gained."""
     limits, size = sizing.limits(), sizing.measured(view)
     if not limits.window or size.tokens * 100 < limits.window * sizing.kit.elide_percent:
@@ -102,11 +102,12 @@ def _large(sizing: Sizing, position: int) -> bool:
 
 
 def _tail(sizing: Sizing, aim: int) -> int:
-    """Where the newest items begin: the newest group, and before it whatever fits a share of the aim, estimated."""
+    """Where the newest items begin: the assistant's last turn and all after it, which the model has not answered yet,
+    in whole groups; and before that whatever fits a share of the aim, estimated."""
     history = sizing.history
     past, sums = history.past, history.past.sums
-    end = len(past)
-    start = next((p for p in range(end - 1, 0, -1) if past.safe(p)), 0)
+    spoke = next((p for p in range(len(past) - 1, 0, -1) if past.facts[p].role == "assistant"), 0)
+    start = next((p for p in range(spoke, 0, -1) if past.safe(p)), 0)
     room = aim // TAIL_SHARE
     while start > 0 and sums[-1] - sums[start - 1] <= room:
         start -= 1
