@@ -17,6 +17,7 @@ COMMANDS = {
     "simulate": "simulate_command",
     "providers": "providers_command",
     "classify": "classify_command",
+    "compact": "compact_command",
     "windows": "windows_command",
     "capabilities": "capabilities_command",
     "route": "route_command",

@@ -18,6 +18,7 @@ from tidegate.config import Settings
 from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
 from tidegate.engine.request import Kit
+from tidegate.gateway import manual
 from tidegate.gateway.access import AccessLog
 from tidegate.gateway.arrival import Arrival, ClientGone, Receive, Scope, Send, arrived
 from tidegate.gateway.asgi import AsgiClient, CutShort, Seen
@@ -160,6 +161,9 @@ class App:
             return
         if arrival.path in ("/livez", "/readyz"):
             await self._health(arrival.path, client)
+            return
+        if arrival.path == manual.PATH and arrival.method == "POST":
+            await manual.compact(self.conversations, arrival, client, receive, self._route)
             return
         if where.kind == "unknown_provider":
             known = ", ".join(self.catalogue.names)

@@ -357,6 +357,15 @@ class Crossing:
             self.notify(fault("target", error))
             return relayed("fault")
 
+    def asked(self) -> Request | None:
+        """The request as one that is to be compacted at once; None where its body can't be read."""
+        house, reading, heading = self._house, self.reading, self._heading
+        if reading.conversation is None:
+            return None
+        target = house.targets.target(reading.choice, self.dialect)
+        tenant = house.tenants.of(heading.secret, heading.root)
+        return Request(self.arrival.id, reading.conversation, tenant, target, self.arrival.began)
+
     def _build_bridge(self, where: Route, request: Request) -> bool:
         """Finds the same request by the Responses API, where the provider has both and this history is due. Whether it
         will have its turn if not now: then no summary is prepared for it."""
