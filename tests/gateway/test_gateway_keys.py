@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from rawclient import body, post
-from rawserver import CUT, RawServer, Seen, answer, raw_server
+from rawclient import JSON, Call, body, post
+from rawserver import CUT, HOLD, RawServer, Seen, answer, raw_server
 from running import settings
 
 from tidegate.context.fingerprint import Hasher
@@ -136,6 +139,25 @@ def test_a_refusal_that_does_not_come_to_its_end_is_passed_on_as_far_as_it_came(
         got = post(base, "/v1/chat/completions", talk(1))
     assert (got.status, got.whole) == (429, not cut)
     assert whole.endswith(got.body) is not cut
+
+
+def test_a_refusal_that_came_compressed_is_read_too(server, monkeypatch):
+    told = gzip.compress(b'{"error":{"message":"refused","code":"context_length_exceeded"}}')
+    server.then(answer(told, status="403 Forbidden", extra="Content-Encoding: gzip\r\n"))
+    with gate(monkeypatch, server) as base:
+        got = post(base, "/v1/chat/completions", talk(1))
+    assert (got.status, got.body) == (403, told)
+    assert len(server.seen) == 1
+
+
+def test_a_client_that_leaves_while_a_refusal_comes_leaves_nothing_open(server, monkeypatch):
+    server.then(b"HTTP/1.1 429 Too Many\r\nContent-Length: 99\r\n\r\n{", HOLD)
+    with gate(monkeypatch, server) as base:
+        leaving = Call(base, "POST", "/v1/chat/completions", JSON, json.dumps(talk(1)).encode())
+        seen = server.wait()
+        time.sleep(0.05)
+        leaving.close()
+        assert seen.left.wait(2)
 
 
 def test_a_client_s_own_key_is_the_one_that_is_used(server, monkeypatch):

@@ -49,6 +49,9 @@ from tidegate.wire.own_compaction import own_compaction
 
 steps = logging.getLogger("tidegate.steps")
 
+REFUSAL_LIMIT = 1 << 20
+"""Bytes of a refusal, unpacked, that are looked at to know whether it is meant for a key."""
+
 
 class Reading:
     """A request's body, read as far as it can be. Nothing of it changes."""
@@ -218,7 +221,8 @@ class Crossing:
 
             def meant(status: int, told: bytes, sent_back: Headers, name: str = provider.name) -> bool:
                 named = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in sent_back}
-                verdict = house.kit.classify(name, Refusal(status, told, named), Sent())
+                words = _unpacked(told, named.get("content-encoding", ""))
+                verdict = house.kit.classify(name, Refusal(status, words, named), Sent())
                 return verdict.kind in OF_A_KEY and not verdict.admission
 
             turns = Turns(keyring, names, headed, bound, meant)
@@ -412,6 +416,14 @@ def _beginning(reading: Reading, kit: Kit) -> tuple[bytes, bool]:
     except UnreadableBody:
         pass
     return first + conversation.model.encode(), bound
+
+
+def _unpacked(told: bytes, encoding: str) -> bytes:
+    """The words of a refusal; none where they can't be read."""
+    try:
+        return decode_body(told, encoding, REFUSAL_LIMIT)
+    except (BodyUnreadable, BodyTooLarge):
+        return b""
 
 
 def _hands_off(arrival: Arrival, conversation: Conversation) -> str:

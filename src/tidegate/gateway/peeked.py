@@ -39,7 +39,14 @@ class Peeked:
         return self._answer.headers
 
     async def beginning(self) -> bytes:
-        """The body as far as it came within those bounds."""
+        """The body as far as it came within those bounds. Whoever is cancelled here has done with it."""
+        try:
+            return await self._beginning()
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+
+    async def _beginning(self) -> bytes:
         loop = asyncio.get_running_loop()
         deadline, size = loop.time() + MOST_SECONDS, 0
         while size < MOST_BYTES:
