@@ -319,10 +319,20 @@ class SummarySettings(Section):
         description="Models at the same provider that are asked in turn where the one before gives no summary.",
     )
     prompt_file: FilePath | None = Field(
-        default=None, description="Instructions for a first summary, instead of the built-in."
+        default=None,
+        description="Instructions for a first summary, instead of the built-in; `{words}` becomes the number of words "
+        "to stay below.",
     )
     update_prompt_file: FilePath | None = Field(
         default=None, description="Instructions for carrying a summary forward."
+    )
+    system_prompt_file: FilePath | None = Field(
+        default=None,
+        description="System prompt of a call that is shown a transcript: the role, and that all else is material.",
+    )
+    ride_prompt_file: FilePath | None = Field(
+        default=None,
+        description="What comes before the instructions where the call continues the session's own request (`ride`).",
     )
     tool_result_chars: Count = Field(
         default=2000, description="Characters of each tool result shown to the summarizer."

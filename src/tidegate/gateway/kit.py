@@ -110,6 +110,8 @@ def _options(settings: Settings, catalogue: Catalogue) -> Callable[[Target, Dial
         built_in,
         prompt=_prompt(settings, "prompt_file") or built_in.prompt,
         update_prompt=_prompt(settings, "update_prompt_file") or built_in.update_prompt,
+        system=_prompt(settings, "system_prompt_file") or built_in.system,
+        ride_prompt=_prompt(settings, "ride_prompt_file") or built_in.ride_prompt,
         tool_result_chars=own.tool_result_chars,
         ride=own.ride,
         timeout=settings.compaction.summary_timeout_seconds,
