@@ -18,6 +18,7 @@ COMMANDS = {
     "providers": "providers_command",
     "classify": "classify_command",
     "compact": "compact_command",
+    "checkpoints": "checkpoints_command",
     "windows": "windows_command",
     "capabilities": "capabilities_command",
     "route": "route_command",

@@ -15,12 +15,13 @@ from tidegate.store.capabilities import KeepsCapabilities, capabilities_in
 from tidegate.store.keyfile import Keys, load_or_create
 from tidegate.store.memory import MemoryStore
 from tidegate.store.seal import Sealer
-from tidegate.store.sqlite import SqliteStore
+from tidegate.store.sqlite import Kept, SqliteStore
 from tidegate.store.windows import KeepsWindows, windows_in
 
 __all__ = [
     "KeepsCapabilities",
     "KeepsWindows",
+    "Kept",
     "Keys",
     "MemoryStore",
     "NullStore",

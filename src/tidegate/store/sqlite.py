@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -78,7 +79,42 @@ _TRIM_REPORTS: Final = (
     "DELETE FROM reports WHERE tenant = :tenant AND bucket = :bucket AND id <= (SELECT id FROM reports "  # noqa: S608
     f"WHERE tenant = :tenant AND bucket = :bucket ORDER BY id DESC LIMIT 1 OFFSET {REPORTS_PER_BUCKET})"
 )
+_KEPT: Final = (
+    "SELECT c.id, c.chain, c.tenant, c.length, c.dialect, c.provider, c.endpoint, c.model, c.strategy, "
+    "c.tokens_before, c.tokens_after, c.created_at, u.used_at, length(c.sealed) "
+    "FROM checkpoints c LEFT JOIN uses u ON u.id = c.id ORDER BY c.id DESC"
+)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A checkpoint as it stands in clear: no word of it. Sizes in tokens, `bytes` sealed, times since the epoch."""
+
+    row: int
+    chain: bytes = field(repr=False)
+    tenant: bytes = field(repr=False)
+    items: int
+    dialect: str
+    provider: str
+    endpoint: str
+    model: str
+    strategy: str
+    tokens_before: int
+    tokens_after: int
+    created_at: float
+    used_at: float | None
+    bytes: int
+
+    @property
+    def id(self) -> str:
+        """As headers and logs name it."""
+        return self.chain[:8].hex()
+
+    @property
+    def caller(self) -> str:
+        """Callers apart from each other, by a name that tells nothing of them."""
+        return self.tenant[:4].hex()
 
 
 class SqliteStore:
@@ -150,6 +186,25 @@ class SqliteStore:
         """Adds what was seen to that of every process that shares the file; all of it then."""
         now = self._clock()
         return self._run(lambda db: add_seen(db, entries, now=now))
+
+    def kept(self) -> list[Kept]:
+        """What is kept, the newest first: all that stands in clear. Nothing is opened, and no use is written down."""
+        return self._run(lambda db: [Kept(*row) for row in db.execute(_KEPT)])
+
+    def opened(self, row: Kept) -> Checkpoint | None:
+        """The whole of a checkpoint; None where it has gone, or this key does not open it."""
+        return self._run(lambda db: self._read(db, row.row))
+
+    def forget(self, rows: Iterable[Kept]) -> None:
+        """Deletes checkpoints, and the reports that speak of them. Whoever has one open goes on with it for a request
+        at most."""
+        ids = [row.row for row in rows]
+
+        def gone(db: sqlite3.Connection) -> None:
+            with writing(db):
+                delete(db, ids)
+
+        self._run(gone)
 
     def check(self) -> None:
         """Reads and takes the write lock. Raises `StoreError` where that cannot be done now."""
