@@ -14,6 +14,7 @@ from stage import HASHER, TENANT, body, checkpoint, history, kit, messages_of, r
 from test_engine_native import FULL, carried_out, compacted, sent, start
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply
+from tidegate.context.budget import Policy
 from tidegate.context.ledger import Ledger
 from tidegate.engine.checkpoint import Found, Report
 from tidegate.engine.effects import Compact, Deliver, Finish, Save, Send
@@ -214,3 +215,14 @@ def test_there_is_never_a_second_system_message(policy):
         assert [message["role"] for message in messages_of(seen.sent[-1])].count("system") == 1
         assert messages_of(seen.sent[-1])[0]["role"] == "system"
     assert any(hasattr(record, "artifact") for record in world.kept)
+
+
+@DIALECTS
+def test_what_is_kept_takes_half_the_window_at_most_whatever_is_aimed_for(dialect):
+    """Aiming for 90 % must not leave a tail that the next turn is too much for."""
+    policy = Policy(threshold_percent=95, target_percent=90, keep_recent_percent=100, prepare_percent=None)
+    to = target_of(dialect, 8000)
+    seen = Gateway(dialect, to, Provider(dialect, 8000), kit=new_kit(policy)).serve(elided.body(dialect, 40))
+    assert seen.answered
+    assert seen.compactions == 1
+    assert ruler(dialect, seen.sent[-1]) < 0.5 * 8000 + 1000  # and the summary
