@@ -179,6 +179,11 @@ class CompactionSettings(Section):
         description="A named policy: what the keys down to `estimator` say where they are not set. The defaults here "
         "are those of `default`; [Policies](policies.md) has the others.",
     )
+    mode: Literal["on", "shadow"] = Field(
+        default="on",
+        description="`shadow` decides and tells, in headers and the log, and changes nothing: no call is made, no "
+        "history rewritten, and a refusal for length is passed on.",
+    )
     enabled: bool = Field(default=True, description="Compact before the window is full.")
     trigger: Trigger = Field(
         default="percent",

@@ -18,7 +18,7 @@ from tidegate.engine.ahead import near, prepare, ready
 from tidegate.engine.artifacts import TRANSIENT, stale_part, without
 from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
 from tidegate.engine.clearing import Clearing, clearing_of
-from tidegate.engine.compaction import Plan, Why, ahead_of_time, compact, last_resort, strategies_of
+from tidegate.engine.compaction import Plan, Why, ahead_of_time, compact, last_resort, plan, strategies_of
 from tidegate.engine.effects import (
     Action,
     Cost,
@@ -34,12 +34,13 @@ from tidegate.engine.effects import (
     Send,
     UpstreamError,
 )
+from tidegate.engine.eliding import elided
 from tidegate.engine.learning import keep, learn
 from tidegate.engine.native import readable
 from tidegate.engine.output import accepted, of_the_window, with_less_output
 from tidegate.engine.portable import beside
 from tidegate.engine.request import Kit, Request
-from tidegate.engine.router import CLEARING, INBAND, SUMMARY
+from tidegate.engine.router import CLEARING, ELIDE, INBAND, SUMMARY
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import History, View, applied, plain, read_history
 from tidegate.overflow.verdict import Kind, Refusal, Sent, Verdict
@@ -74,8 +75,8 @@ def exchange(request: Request, kit: Kit) -> Life:
     """One request, from its arrival to what was learned of its answer."""
     story, reason = _begin(request, kit)
     if story is not None:
-        yield from story.run()
-    elif reason in BEYOND and request.conversation.dialect in BEYOND[reason][1]:
+        yield from story.watch() if kit.shadow else story.run()
+    elif reason in BEYOND and not kit.shadow and request.conversation.dialect in BEYOND[reason][1]:
         yield from BEYOND[reason][0](request, kit)
     else:
         yield from relayed(reason)
@@ -252,6 +253,43 @@ class _Story:
         if self.action == "compacted" and not due:
             self.reason = ""
         yield from self._send(smaller)
+
+    def watch(self) -> Life:
+        """Decides and tells, and changes nothing: no call, no rewriting, and a refusal is passed on."""
+        view = self.whole
+        figures = self.sizing.figures(view)
+        self.window = figures["window"]
+        yield Notify("measured", dict(figures))
+        before, after = self.sizing.measured(view).tokens, None
+        self.reason = self.sizing.not_due(view) or self._held_back(figures["tokens"] or 0)
+        if not self.reason:
+            self.reason, after = yield from self._would(view)
+        head = yield from self._try(view)
+        if head.refusal is not None:
+            verdict = yield from self._judge(head, view)
+            too_long = verdict.action == "compact" or of_the_window(verdict)
+            reason = "shadow_overflow" if too_long else verdict.kind
+            yield Deliver(head.number, Outcome(reason=reason, tokens_before=before, tokens_after=after))
+            return
+        finish = yield Deliver(head.number, Outcome(reason=self.reason, tokens_before=before, tokens_after=after))
+        if isinstance(finish, Finish) and finish.complete and not finish.compacts:
+            yield from learn(self.sizing, view, finish, Sent(before, self.window))
+
+    def _would(self, view: View) -> Generator[Effect, object, tuple[str, int | None]]:
+        """(reason, tokens) of what a compaction would leave, as far as a plan tells."""
+        reason, target = "shadow_due", self.sizing.limits().target
+        short = elided(self.sizing, view, target) if target and strategies_of(self.sizing)[:1] == (ELIDE,) else None
+        if short is not None and target and self.sizing.measured(short).tokens <= target:
+            return reason, self.sizing.measured(short).tokens
+        slow = tuple(name for name in strategies_of(self.sizing) if name != ELIDE)
+        chosen = plan(self.sizing, view, target, "threshold", slow) if target and slow else None
+        if chosen is None:
+            reason = "nothing_to_compact"
+            return reason, None
+        after = int((self.history.overhead + chosen.room + chosen.cut.kept_tokens) * self.sizing.measured(view).ratio)
+        ways = ", ".join(chosen.strategies)
+        yield Notify("skipped", {"reason": "shadow", "items": chosen.cut.at, "after": after, "ways": ways})
+        return reason, after
 
     def _held_back(self, tokens: int) -> str:
         """Why a compaction that is due would be of no use, empty where it may be."""

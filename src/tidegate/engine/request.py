@@ -113,6 +113,8 @@ class Kit:
     """The user's own compactors, and the seconds that each may take."""
     portable: Portable | None = field(default=None, repr=False)
     """Keeps texts beside what providers seal; None where none are made ahead of a change of model or account."""
+    shadow: bool = False
+    """Only decide and tell: nothing is called and nothing changed."""
     last_resort: bool = False
     """Cut the largest tool results where nothing else helps after a refusal for length."""
     elide_percent: float = 50

@@ -55,6 +55,7 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         inband_for_all=compaction.inband == "always",
         custom={name: given.timeout_seconds for name, given in settings.compactors.items()},
         portable=Portable() if compaction.portable == "background" else None,
+        shadow=compaction.mode == "shadow",
         last_resort=compaction.last_resort,
         elide_percent=compaction.elide_percent,
         shrink_on_admission=compaction.shrink_on_admission,
