@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "a project"
     shutil.copytree(ROOT / "scripts", folder / "scripts")
     shutil.copytree(ROOT / ".ci", folder / ".ci")
-    for name in ("pyproject.toml", "requirements-dev.lock", "requirements-real.txt"):
+    for name in ("pyproject.toml", "requirements-dev.lock", "requirements-real.txt", "requirements-litellm.txt"):
         shutil.copy(ROOT / name, folder / name)
     stand_in = tmp_path / "python"
     stand_in.write_text(STAND_IN)
@@ -122,13 +122,17 @@ def test_tests_installation_serves_the_demo_too(project: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ((), "pytest -m not real and not slow and not frameworks -n 2"),
-        (("default", "-x"), "pytest -m not real and not slow and not frameworks -n 2 -x"),
-        (("tests/wire",), "pytest -m not real and not slow and not frameworks -n 2 tests/wire"),
+        ((), "pytest -m not real and not slow and not frameworks and not litellm -n 2"),
+        (("default", "-x"), "pytest -m not real and not slow and not frameworks and not litellm -n 2 -x"),
+        (("tests/wire",), "pytest -m not real and not slow and not frameworks and not litellm -n 2 tests/wire"),
         (("slow",), "pytest -m slow -n 2"),
         (("real",), "pytest -m real"),
-        (("all", "-q"), "pytest -m not frameworks -q"),
-        (("compiled", "tests/wire"), "pytest -m not real and not slow and not frameworks -n 2 tests/wire"),
+        (("litellm", "-x"), "pytest -m litellm tests/with_litellm -x"),
+        (("all", "-q"), "pytest -m not frameworks and not litellm -q"),
+        (
+            ("compiled", "tests/wire"),
+            "pytest -m not real and not slow and not frameworks and not litellm -n 2 tests/wire",
+        ),
     ],
 )
 def test_groups_of_tests(project: Path, arguments: tuple[str, ...], expected: str) -> None:
@@ -143,7 +147,7 @@ def test_only_groups_with_the_real_model_install_it(project: Path, group: str, w
 def test_unknown_group_is_refused_before_anything_is_installed(project: Path) -> None:
     status, calls, said = run(project, "scripts/test", "nonsense")
     assert (status, calls) == (2, [])
-    assert "choose default, slow, compiled, frameworks, real or all" in said
+    assert "choose default, slow, compiled, frameworks, real, litellm or all" in said
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])

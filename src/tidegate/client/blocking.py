@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_attempt
 
-from tidegate.client.calls import TOO_LONG, Asking, reply
+from tidegate.client.calls import TOO_LONG, Asking, Tells, reply
 from tidegate.client.crossing import crossing
 from tidegate.client.house import House
 from tidegate.client.places import place_of
@@ -115,7 +115,7 @@ class Upstream:
 class Body:
     """The body of a delivered answer: read by the client whenever it likes, and what was learned of it is kept then."""
 
-    asking: Asking
+    asking: Tells
     passing: sync.Passing
     answer: sync.HeldAnswer
     over: bool = False

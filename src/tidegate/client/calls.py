@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from tidegate.client.crossing import Crossing
 from tidegate.compactors.strategy import Call, Reply
@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     import httpx2
 
 TOO_LONG = f"the reply is longer than {REPLY_LIMIT} bytes"
+
+
+class Tells(Protocol):
+    """A request on its way, to whoever hands its answer on."""
+
+    @property
+    def crossing(self) -> Crossing:
+        """What is to become of it."""
+        ...
+
+    def tell(self, error: UpstreamError) -> NoReturn:
+        """Raises what the caller is told."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt
 
-from tidegate.client.calls import TOO_LONG, Asking, reply
+from tidegate.client.calls import TOO_LONG, Asking, Tells, reply
 from tidegate.client.crossing import crossing
 from tidegate.client.house import House
 from tidegate.client.places import place_of
@@ -150,7 +150,7 @@ class Handed:
 class Body:
     """The body of a delivered answer: read by the client whenever it likes, and what was learned of it is kept then."""
 
-    asking: Asking
+    asking: Tells
     task: asyncio.Task[None]
     handed: Handed
     answer: HeldAnswer
@@ -219,7 +219,7 @@ class Waiting:
             one.announcer.slow,
         )
         task = asyncio.create_task(driver.drive(one.life))
-        answer = await _handed(task, handed, asking)
+        answer = await handed_over(task, handed, asking)
         incoming = answer.incoming
         assert isinstance(incoming, Incoming)
         response: httpx2.Response = self.library.Response(
@@ -235,7 +235,7 @@ class Waiting:
         await self.below.aclose()
 
 
-async def _handed(task: asyncio.Task[None], handed: Handed, asking: Asking) -> HeldAnswer:
+async def handed_over(task: asyncio.Task[None], handed: Handed, asking: Tells) -> HeldAnswer:
     """The answer that an exchange delivers. Raises the library's own error where there is none."""
     here = asyncio.ensure_future(handed.here.wait())
     try:

@@ -179,6 +179,11 @@ class Targets:
             self._told.popitem(last=False)
         self._target.cache_clear()
 
+    def said(self, endpoint: str, model: str) -> ModelFacts | None:
+        """What `tell` was told last of an endpoint's model."""
+        told = self._told.get((endpoint, model))
+        return told[0] if told is not None else None
+
     def root(self, provider: Provider, dialect: DialectName | None = None) -> str:
         """The provider's API root. Raises `NoProvider` where it has none."""
         if self.single and provider.name == GENERIC:
