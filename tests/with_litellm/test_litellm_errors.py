@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,7 +78,8 @@ def outcome(url: str, *, asynchronous: bool, stream: bool, **more: Any) -> Any:
                 got.append(chunk.choices[0].delta.content or "")
     except Exception as error:
         waits = getattr(getattr(error, "response", None), "headers", {}).get("retry-after")
-        return got, type(error), str(error), getattr(error, "status_code", None), getattr(error, "body", None), waits
+        text = re.sub(r"time taken=[\d.]+", "", str(error))
+        return got, type(error), text, getattr(error, "status_code", None), getattr(error, "body", None), waits
     return got
 
 
