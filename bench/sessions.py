@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -29,14 +29,18 @@ from rig.processes import Running, cores, stop
 from rig.verdicts import number, table
 from rig.windowed import Provider, provide
 
+EARLIER = "\n[compaction]\nthreshold_percent = 73\nprepare_percent = 60\n"
+"""From where cliffcompaction and ctxkeeper are told to compact here."""
 ELIDES = '\n[compaction]\nstrategies = ["elide", "summary"]\n'
 
 
 def ours(package: Path) -> list[Gateway]:
-    """Tidegate as it is, with tool results left out first, and before an upstream of which nothing is known."""
+    """Tidegate as it is, with tool results left out first, with the threshold of others, and before an upstream of
+    which nothing is known."""
     return [
         Gateway("tidegate", partial(tidegate, package=package, caches=True)),
         Gateway("tidegate, elide first", partial(tidegate, package=package, caches=True, more=ELIDES)),
+        Gateway("tidegate, from 73 %", partial(tidegate, package=package, caches=True, more=EARLIER)),
         Gateway("tidegate, nothing known", partial(tidegate, package=package, models=False)),
     ]
 
@@ -76,6 +80,13 @@ def session(provider: Provider, up: tuple[Running | None, int], name: str, plan:
     p50_ms = statistics.median(turn.seconds for turn in done) * 1000
     results = {tool_result(number, plan.result_bytes) for number in range(plan.turns)}
     return Row(name, plan.api, plan.shape, failures, p50_ms, cpu_ms, seen(provider.notes(), results))
+
+
+def typical(rounds: Sequence[Row]) -> Row:
+    """The first round's session, with the medians of what is read from a clock."""
+    medians = {name: statistics.median(getattr(row, name) for row in rounds) for name in ("p50_ms", "cpu_ms")}
+    failures = max(row.failures for row in rounds)
+    return replace(rounds[0], failures=failures, **medians)
 
 
 def say(words: str) -> None:
@@ -152,6 +163,9 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", nargs="?", const="", metavar="NAMES", help=f"all, or of: {', '.join(peers.NAMES)}")
     parser.add_argument("--api", choices=list(PATHS), action="append", help="default: all three")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of all sessions, one gateway after the other; default: 3"
+    )
     parser.add_argument("--turns", type=int, default=40, help="default: 40")
     parser.add_argument("--result-bytes", type=int, default=4400, help="bytes of a tool's result; default: 4400")
     parser.add_argument("--window", type=int, default=32_768, help="tokens, of four bytes; default: 32768")
@@ -169,27 +183,31 @@ def main() -> int:
     if chosen.peers is not None:
         peers.install()
         wanted += peers.installed(chosen.peers.split(",") if chosen.peers else peers.NAMES)
-    rows: list[Row] = []
     if (core := cores()[1]) is not None:
         os.sched_setaffinity(0, {core})
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as name:
         provider = provide(Path(name), chosen.window)
+        up: dict[str, tuple[Running | None, int]] = {}
         try:
             for gateway in wanted:
                 try:
-                    up = provider.bring_up(gateway)
+                    up[gateway.name] = provider.bring_up(gateway)
                 except RuntimeError as error:
                     say(str(error))
-                    continue
-                for api in chosen.api or list(PATHS):
-                    for shape in get_args(Shape) if api in gateway.apis else ():
-                        plan = Plan(api, shape, chosen.turns, chosen.result_bytes)
-                        rows.append(session(provider, up, gateway.name, plan))
-                if up[0] is not None:
-                    stop([up[0]])
-                say(gateway.name)
+            plans = [
+                (gateway, Plan(api, shape, chosen.turns, chosen.result_bytes))
+                for api in chosen.api or list(PATHS)
+                for shape in get_args(Shape)
+                for gateway in wanted
+                if gateway.name in up and api in gateway.apis
+            ]
+            rounds = []
+            for number in range(chosen.rounds):
+                rounds.append([session(provider, up[gateway.name], gateway.name, plan) for gateway, plan in plans])
+                say(f"round {number + 1}")
         finally:
-            stop([provider.running])
+            stop([running for running, _ in up.values() if running is not None] + [provider.running])
+    rows = [typical(of_all) for of_all in zip(*rounds, strict=True)]
     if chosen.json:
         chosen.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return 0 if report(rows, chosen.markdown) else 1

@@ -115,11 +115,20 @@ class Provider:
         self.asked.append((path, own, 200 if fits else 400, body))
         if not fits:
             return 400, refusal(path, tokens, self.window)
-        cached = min(tokens, max((shared(body, before) // 4 for before in self.recent), default=0))
+        cached = min(tokens, self.cached(body) // 4)
         self.recent.append(body)
         if not own:
             await asyncio.sleep(self.summary_seconds)
         return 200, answer(path, tokens, "Done." if own else SUMMARY, cached if cached >= LEAST_CACHED else 0)
+
+    def cached(self, body: bytes) -> int:
+        """How many first bytes of a body its cache holds. Turns mostly go on from the newest."""
+        most = 0
+        for before in reversed(self.recent):
+            most = max(most, shared(body, before))
+            if most * 10 > len(before) * 9:
+                break
+        return most
 
     def notes(self) -> list[dict[str, object]]:
         """What was asked, which is forgotten."""

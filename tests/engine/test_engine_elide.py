@@ -369,3 +369,12 @@ def test_a_cut_text_keeps_its_beginning_and_its_end():
     assert said.startswith("a" * 10 + "\n")
     assert said.endswith("\n" + "b" * 10)
     assert "980 characters left out" in said
+
+
+def test_where_people_only_watch_it_is_told_and_not_done():
+    raw = body("chat", 8)
+    seen = gateway("chat", shadow=True).serve(raw)
+    assert seen.sent == [raw]
+    assert seen.outcome is not None
+    assert (seen.outcome.action, seen.outcome.reason) == ("relayed", "shadow_due")
+    assert (seen.outcome.tokens_after or 0) < (seen.outcome.tokens_before or 0) // 2

@@ -267,10 +267,8 @@ def _least_gain(sizing: Sizing, view: View, why: Why) -> int:
 def ahead_of_time(sizing: Sizing, view: View) -> Generator[Effect, object, View | None]:
     """The view without old tool results where that is the first way and worth it before anything is due; None where it
     is not."""
-    if strategies_of(sizing)[:1] != (ELIDE,):
-        return None
     smaller = early(sizing, view)
-    if smaller is None:
+    if smaller is None or strategies_of(sizing)[:1] != (ELIDE,):
         return None
     return (yield from _without_asking(sizing, view, smaller, "threshold"))[0]
 

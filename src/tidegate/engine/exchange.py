@@ -34,7 +34,7 @@ from tidegate.engine.effects import (
     Send,
     UpstreamError,
 )
-from tidegate.engine.eliding import elided
+from tidegate.engine.eliding import early, elided
 from tidegate.engine.learning import keep, learn
 from tidegate.engine.native import readable
 from tidegate.engine.output import accepted, of_the_window, with_less_output
@@ -262,7 +262,10 @@ class _Story:
         yield Notify("measured", dict(figures))
         before, after = self.sizing.measured(view).tokens, None
         self.reason = self.sizing.not_due(view) or self._held_back(figures["tokens"] or 0)
-        if not self.reason:
+        short = early(self.sizing, view) if self.reason == "below_threshold" and self.sizing.elides() else None
+        if short is not None:
+            self.reason, after = "shadow_due", self.sizing.measured(short).tokens
+        elif not self.reason:
             self.reason, after = yield from self._would(view)
         head = yield from self._try(view)
         if head.refusal is not None:

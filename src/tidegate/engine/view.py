@@ -95,7 +95,7 @@ class View:
     Nothing of it changes.
     """
 
-    __slots__ = ("add_headers", "artifact_tokens", "body", "checkpoint", "covered", "tokens")
+    __slots__ = ("add_headers", "artifact_tokens", "body", "chain", "checkpoint", "covered", "tokens")
 
     def __init__(
         self,
@@ -107,6 +107,8 @@ class View:
         add_headers: Mapping[str, str] = _NO_HEADERS,
     ) -> None:
         self.body, self.covered, self.checkpoint = body, covered, checkpoint
+        self.chain = _name_of(checkpoint)
+        """The name of what stands in it, empty for nothing."""
         self.tokens = tokens
         """Estimated, uncalibrated."""
         self.artifact_tokens = artifact_tokens
@@ -121,17 +123,17 @@ class View:
         """The same view, of a checkpoint that says more of itself."""
         return View(self.body, self.covered, checkpoint, self.tokens, self.artifact_tokens, self.add_headers)
 
-    @property
-    def chain(self) -> bytes:
-        """The name of what stands in it, empty for nothing: chain of its checkpoint, and another one where items are
-        elided, since a summary of as many items is not the same view."""
-        if self.checkpoint is None:
-            return b""
-        chain, elided = self.checkpoint.chain, self.checkpoint.artifact.elided
-        if not elided:
-            return chain
-        told = crc32(repr((self.checkpoint.artifact.base, elided)).encode())
-        return chain[:-4] + (told ^ int.from_bytes(chain[-4:], "big")).to_bytes(4, "big")
+
+def _name_of(checkpoint: Checkpoint | None) -> bytes:
+    """What a view with this checkpoint is known by: the checkpoint's chain, and another one where items are elided,
+    since a summary of as many items is not the same view."""
+    if checkpoint is None:
+        return b""
+    chain, elided = checkpoint.chain, checkpoint.artifact.elided
+    if not elided:
+        return chain
+    told = crc32(repr((checkpoint.artifact.base, elided)).encode())
+    return chain[:-4] + (told ^ int.from_bytes(chain[-4:], "big")).to_bytes(4, "big")
 
 
 def read_history(
