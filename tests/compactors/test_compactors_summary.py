@@ -471,6 +471,13 @@ def test_an_unusable_answer_is_never_a_summary(dialect: DialectName, reason: str
 
 
 @each_dialect
+def test_a_tool_call_in_an_answer_that_ends_as_any_other_is_none_either(dialect: DialectName) -> None:
+    """Some servers say `stop` all the same."""
+    run = drive(span_of(dialect, history(dialect, 30)), [streamed(dialect, GOOD, stop="stop", tool="read_file")])
+    assert run.failure == "summary_called_tool"
+
+
+@each_dialect
 @pytest.mark.parametrize("blank", [" \n\t ", "<think>first I …", "<think>hm</think>\n", "```\n\n```"])
 def test_blank_text_is_no_summary(dialect: DialectName, blank: str) -> None:
     run = drive(span_of(dialect, history(dialect, 30)), [streamed(dialect, blank)])

@@ -131,6 +131,8 @@ def test_a_title_request_or_a_sub_agent_under_the_same_session_has_no_part_in_it
         "edited": [{"role": "user", "content": "step 0, in other words"}, *parent[items][1:8], parent[items][-1]],
         "shortened": parent[items][:5],
         "fork": [*parent[items][:3], {"role": "user", "content": "rather something else"}],
+        # As many items, so that not even their number tells them apart.
+        "sub-agent as long": [{**item, "content": f"another job, step {n}"} for n, item in enumerate(parent[items])],
     }
     for name, theirs in others.items():
         sent = json.dumps({**parent, items: theirs}).encode()
