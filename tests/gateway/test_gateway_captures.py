@@ -132,7 +132,9 @@ def test_a_title_request_or_a_sub_agent_under_the_same_session_has_no_part_in_it
         "shortened": parent[items][:5],
         "fork": [*parent[items][:3], {"role": "user", "content": "rather something else"}],
         # As many items, so that not even their number tells them apart.
-        "sub-agent as long": [{**item, "content": f"another job, step {n}"} for n, item in enumerate(parent[items])],
+        "sub-agent as long": [
+            {**item, "content": f"another job, step {n}" + " and so on" * 40} for n, item in enumerate(parent[items])
+        ],
     }
     for name, theirs in others.items():
         sent = json.dumps({**parent, items: theirs}).encode()

@@ -81,11 +81,17 @@ PASSED = [
     ("400 Bad Request", error("Invalid 'input[0].content': string too long. Expected a string with maximum length "
      "10485760, but got a string with length 10485761 instead.", "string_above_max_length"), "payload_bytes"),
     ("402 Payment Required", error("Insufficient balance"), "quota"),
+    ("429 Too Many Requests", error("Too many tokens per day: limit 100000, used 99000."), "rate_limit"),
+    ("429 Too Many Requests", error("Extra usage is required for long context requests."), "quota"),
+    ("429 Too Many Requests", b"", "rate_limit"),
+    ("413 Payload Too Large", b"", "payload_bytes"),
 ]  # fmt: skip
 
 
 @APIS
-@pytest.mark.parametrize(("status", "told", "reason"), PASSED, ids=[f"{row[2]}-{row[0][:3]}" for row in PASSED])
+@pytest.mark.parametrize(
+    ("status", "told", "reason"), PASSED, ids=[f"{row[2]}-{row[0][:3]}-{len(row[1])}" for row in PASSED]
+)
 def test_what_no_compaction_would_help_is_passed_on_byte_for_byte_with_one_send(
     base, upstream, api, status, told, reason
 ):
