@@ -315,6 +315,18 @@ def test_one_huge_newest_result_is_cut_in_its_middle_and_answered(dialect, windo
     assert len(seen.sent) <= 4
 
 
+@DIALECTS
+@pytest.mark.parametrize("factor", [1.4, 2.6])
+def test_so_it_is_where_estimates_are_far_too_low(dialect, factor):
+    world = gateway(dialect, wanted=Wanted())
+    world.answer = Provider(dialect, WINDOW, factor=factor)
+    seen = world.serve(body(dialect, 1, 20, more=4000))
+    assert seen.answered
+    assert seen.outcome is not None
+    assert seen.outcome.reason == "shortened"
+    assert len(seen.sent) <= 4
+
+
 def test_the_users_own_words_are_never_cut():
     raw = body("chat", 0, said="word " * 20_000)
     seen = gateway("chat", wanted=Wanted()).serve(raw)
@@ -378,3 +390,26 @@ def test_where_people_only_watch_it_is_told_and_not_done():
     assert seen.outcome is not None
     assert (seen.outcome.action, seen.outcome.reason) == ("relayed", "shadow_due")
     assert (seen.outcome.tokens_after or 0) < (seen.outcome.tokens_before or 0) // 2
+
+
+@DIALECTS
+@examples(30)
+@given(data=st.data())
+def test_a_history_that_went_elsewhere_is_given_nothing_of_it(dialect, data):
+    """An edit before the end of what was elided: the checkpoint is not used, and nothing of the old text comes back."""
+    raw = body(dialect, 12)
+    world = gateway(dialect)
+    world.serve(raw)
+    (kept,) = [record for record in world.kept if isinstance(record, Checkpoint)]
+    key = "input" if dialect == "responses" else "messages"
+    items = json.loads(raw)[key]
+    at = data.draw(st.integers(1, len(items) - 1))
+    items[at] = json.loads(json.dumps(items[at]).replace("line", "row").replace("read_file", "cat"))
+    edited = json.dumps({**json.loads(raw), key: items}).encode()
+    seen = world.serve(edited)
+    assert (told(seen)[0] == "replayed") == (at >= kept.length)
+    assert seen.answered
+    assert all(len(sent) <= len(edited) for sent in seen.sent)
+    fresh = gateway(dialect).serve(edited)
+    if at < kept.length:
+        assert seen.sent == fresh.sent

@@ -403,7 +403,8 @@ class _Story:
             smaller = yield from self._compact(view, aim, "overflow")
         last = self.kit.last_resort and self.shortened < SHORTENED and not self.sizing.fixed_part_fills()
         if smaller is None and last:
-            smaller = yield from self._shorten(view, limits.threshold or aim)
+            # Refused again, its size is another one than was thought.
+            smaller = yield from self._shorten(view, aim if self.shortened else limits.threshold or aim)
         if smaller is not None:
             self.action = "recovered"
         return smaller
