@@ -61,6 +61,11 @@ def test_a_way_can_be_forced_on_a_catalogue(tmp_path: Path) -> None:
     assert [choice["name"] for choice in json.loads(result.output)["strategies"]] == ["openai", "summary"]
 
 
+def test_where_nothing_is_tried_it_says_whose_list_leaves_nothing(tmp_path: Path) -> None:
+    result = run("groq/llama", "--dialect", "chat", toml='[compaction]\nstrategies = ["openai"]\n', folder=tmp_path)
+    assert result.output.startswith("Nothing is tried: compaction.strategies leaves nothing that can be tried here")
+
+
 def test_a_provider_without_an_address_has_a_route_too() -> None:
     assert "openai-trigger" in run("azure/our-deployment", "--dialect", "responses").output
 

@@ -6,13 +6,15 @@ import json
 
 import pytest
 from playbook import Playbook, ok, overflow, refused
-from stage import body, checkpoint, history, kit, messages_of, request, target
+from stage import TENANT, body, checkpoint, history, kit, messages_of, request, target
 
 from tidegate.compactors.strategy import Call, CompactionFailed
 from tidegate.context.budget import Policy
 from tidegate.engine.checkpoint import Checkpoint, Found, Report, StoreError
 from tidegate.engine.effects import Compact, Deliver, Find, Finish, Head, Save, Send, UpstreamError
 from tidegate.engine.exchange import counted, exchange
+from tidegate.engine.request import Kit, Request
+from tidegate.wire import read
 from tidegate.wire.conversation import Usage
 
 SMALL = body(history(2))
@@ -421,6 +423,59 @@ def test_less_output_is_asked_for_once():
     while isinstance(play.effect, Compact):
         play.fail(CompactionFailed("nothing_to_compact"))
     assert play.expect(Deliver).number == 0
+
+
+def later(tools: Kit, turns: int, asked: int, now: float = 1000.0) -> Playbook:
+    """A later turn of the conversation."""
+    request = Request("r2", read("chat", body(history(turns), max_tokens=asked)), TENANT, target(None), now)
+    play = Playbook(exchange(request, tools))
+    play.expect(Find)
+    return play.reply(Found())
+
+
+def clamped(tools: Kit) -> None:
+    """A first turn, whose output limit was refused once and lowered."""
+    play = later(tools, 10, 6000).reply(too_much(0, 4200, 6000)).reply(ok(1))
+    play.reply(Finish()).done()
+
+
+def test_the_next_turns_of_that_conversation_ask_for_less_at_once():
+    tools = kit()
+    clamped(tools)
+    play = later(tools, 11, 6000)
+    sent = json.loads(play.expect(Send).body or b"")
+    assert 1024 <= sent["max_tokens"] < 8000 - 4200
+    outcome = play.reply(ok()).expect(Deliver).outcome
+    assert (outcome.action, outcome.reason) == ("recovered", "output_clamped")
+
+
+@pytest.mark.parametrize(
+    ("turns", "asked", "now"),
+    [(11, 500, 1000.0), (11, 6000, 1000.0 + 7 * 3600), (3, 4000, 1000.0)],
+    ids=["it fits", "hours later", "a shorter history leaves room"],
+)
+def test_less_is_asked_for_only_where_it_would_be_refused(turns: int, asked: int, now: float):
+    tools = kit()
+    clamped(tools)
+    play = later(tools, turns, asked, now)
+    assert play.expect(Send).body is None
+    assert play.reply(ok()).expect(Deliver).outcome.action == "relayed"
+
+
+def test_another_conversation_is_asked_as_it_comes():
+    tools = kit()
+    clamped(tools)
+    raw = body([{"role": "user", "content": "another beginning"}, *history(11)[2:]], max_tokens=6000)
+    play = Playbook(exchange(Request("r3", read("chat", raw), TENANT, target(None), 1000.0), tools))
+    assert play.reply(Found()).expect(Send).body is None
+
+
+def test_what_is_remembered_wrongly_is_put_right_by_the_next_refusal():
+    tools = kit()
+    clamped(tools)
+    play = later(tools, 11, 6000).reply(too_much(0, 5500, 3000))
+    assert json.loads(play.expect(Send).body or b"")["max_tokens"] == 8000 - 5500
+    assert play.reply(ok(1)).expect(Deliver).outcome.reason == "output_clamped"
 
 
 def test_where_no_useful_output_would_be_left_the_history_is_compacted():

@@ -302,9 +302,17 @@ def test_where_everything_fails_the_clients_own_request_goes_and_the_breaker_kno
 
 
 def test_where_the_settings_leave_no_way_nothing_is_compacted():
-    play = start(to=at("xai-of-old"))
+    play = start(to=at(wanted=Wanted(("xai-of-old",), "compaction.strategies", own=True)))
     assert play.expect(Send).body is None
+    told = play.detail("compaction_failed")
+    assert (told["reason"], told["named_by"]) == ("no_strategy", "compaction.strategies")
     assert play.reply(ok()).expect(Deliver).outcome.reason == "no_strategy"
+
+
+def test_where_a_providers_file_leaves_no_way_a_summary_is_made():
+    play = start(to=at("xai-of-old"))
+    carried_out(play, said())
+    assert play.reply(ok()).reply().expect(Deliver).outcome.strategy == "summary"
 
 
 @pytest.mark.parametrize(

@@ -173,3 +173,47 @@ def test_what_an_endpoint_has_shown_to_have(wanted: Wanted, learned: tuple[str, 
 def test_within_the_request_after_what_has_calls_of_its_own() -> None:
     names = ("openai", "openai-trigger", "openai-inband", "summary")
     assert route("responses", ordered(names), INBAND).names == names
+
+
+# -- where nothing is left ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listed", "model", "house", "own", "missing", "names"),
+    [
+        (("openai",), None, None, False, {"openai": "it is not there"}, ("summary",)),
+        (("openai-inband",), None, None, False, {}, ("summary",)),
+        (("openai",), None, None, False, {}, ("openai",)),
+        (("openai",), None, None, True, {"openai": "it is not there"}, ()),
+        (("openai", "summary"), ("openai",), None, False, {"openai": "it is not there"}, ()),
+        (("summary",), None, ("openai",), False, {}, ()),
+    ],
+    ids=[
+        "a file's only way is missing: a summary",
+        "a file's only way can't be asked for by itself: a summary",
+        "a file's only way is there",
+        "the user's own table for the provider is kept to",
+        "so is a model's own list",
+        "and a list for all providers, of which this one has nothing",
+    ],
+)
+def test_a_summary_where_nothing_else_is_left_and_nobody_forbade_it(
+    listed: tuple[str, ...],
+    model: tuple[str, ...] | None,
+    house: tuple[str, ...] | None,
+    own: bool,
+    missing: dict[str, str],
+    names: tuple[str, ...],
+) -> None:
+    found = route("responses", ordered(listed, model=model, house=house, own=own), Means(), missing)
+    assert found.names == names
+    told = found.told()
+    assert len({*names, *(choice["name"] for choice in told["excluded"])}) == len(names) + len(told["excluded"])
+    if names == ("summary",):
+        assert "leaves nothing else" in told["strategies"][0]["reason"]
+    assert bool(found.nothing) is not bool(names)
+
+
+def test_why_nothing_is_tried_names_whose_list_it_was() -> None:
+    found = route("chat", ordered(("summary",), house=("openai",)), Means())
+    assert found.nothing == "compaction.strategies leaves nothing that can be tried here, and does not name summary"

@@ -96,7 +96,8 @@ def route_of(
     there = _route(provider, model, "responses", targets, capabilities)
     over = [router.Choice(it.name, f"{it.reason}; {OVER}") for it in there.strategies if it.name in OVER_IT]
     names = {it.name for it in over}
-    return router.Route((*over, *found.strategies), tuple(it for it in found.excluded if it.name not in names))
+    others = tuple(it for it in found.excluded if it.name not in names)
+    return router.Route((*over, *found.strategies), others, found.by)
 
 
 def _route(
@@ -116,4 +117,4 @@ def _lines(found: router.Route) -> str:
     width = max(len(choice.name) for choice in (*found.strategies, *found.excluded))
     tried = [f"{place}. {it.name:<{width}}  {it.reason}" for place, it in enumerate(found.strategies, 1)]
     others = [f"-  {it.name:<{width}}  {it.reason}" for it in found.excluded]
-    return "\n".join([*(tried or ["Nothing is tried."]), "", "Not tried:", *others])
+    return "\n".join([*(tried or [f"Nothing is tried: {found.nothing}."]), "", "Not tried:", *others])

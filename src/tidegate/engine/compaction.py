@@ -22,7 +22,7 @@ from tidegate.engine.eliding import early, elided, shortened
 from tidegate.engine.learning import warmth_key
 from tidegate.engine.native import artifact_of, binding_of, claude_ways, minting
 from tidegate.engine.request import Kit, Request, Target
-from tidegate.engine.router import CLEARING, ELIDE, INBAND, LEARNED, SUMMARY, route, watched
+from tidegate.engine.router import ELIDE, LEARNED, SUMMARY, WITHIN, route, watched
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import (
     ANTHROPIC,
@@ -97,7 +97,7 @@ def names_of(request: Request, kit: Kit) -> tuple[str, ...]:
 
 def strategies_of(sizing: Sizing) -> tuple[str, ...]:
     """Those of them that have calls of their own."""
-    return tuple(name for name in names_of(sizing.request, sizing.kit) if name not in (INBAND, CLEARING))
+    return tuple(name for name in names_of(sizing.request, sizing.kit) if name not in WITHIN)
 
 
 def plan(sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, ...] | None = None) -> Plan | None:
@@ -176,6 +176,7 @@ def compact(
     """
     names = strategies_of(sizing) if strategies is None else strategies
     if not names:
+        yield Notify("compaction_failed", {"reason": "no_strategy", "named_by": sizing.request.target.wanted.by})
         raise CompactionFailed("no_strategy")
     if ELIDE in names:
         return (yield from _in_tiers(sizing, view, aim, why, prepared, base, names))

@@ -37,7 +37,7 @@ from tidegate.engine.effects import (
 from tidegate.engine.eliding import early, elided
 from tidegate.engine.learning import keep, learn
 from tidegate.engine.native import readable
-from tidegate.engine.output import accepted, of_the_window, with_less_output
+from tidegate.engine.output import accepted, of_the_window, remembered, with_less_output
 from tidegate.engine.portable import beside
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.router import CLEARING, ELIDE, INBAND, SUMMARY
@@ -219,6 +219,10 @@ class _Story:
         self.reason = ""
         self.output: int | None = None
         """Output limit to send in place of the client's, once a refusal has shown that it does not fit."""
+        self.together: int | None = None
+        """Tokens that input and output may take together, as a refusal of this turn or of an earlier one has shown."""
+        self.lessened = False
+        """Less output was asked for because of an earlier turn's refusal."""
         self.stale: Stale | None = None
         """What is left out, once a refusal has shown that the provider can't read it any more."""
         self.shortened = 0
@@ -504,10 +508,17 @@ class _Story:
         """What compactions of this conversation are counted under."""
         return self.kit.hasher.mix(self.request.tenant, self.history.chain.bucket, self.request.target.model.encode())
 
+    @property
+    def _here(self) -> bytes:
+        """The conversation at this endpoint."""
+        return self.kit.hasher.mix(self._conversation, self.request.target.endpoint.encode())
+
     # -- sending and recovering ----------------------------------------------------------------------------------
 
     def _send(self, view: View) -> Life:
         """Sends until there is an answer, or nothing left to try."""
+        if self.sizing.policy.on_overflow:
+            self.together = self.kit.clamps.together(self._here, now=self.request.now)
         refused: _Refused | None = None
         dropped: Head | None = None
         while True:
@@ -578,8 +589,13 @@ class _Story:
         body = view.body
         if self.stale is not None:
             body = without(body, self.stale, self.request)
-        if self.output is not None:
-            body = with_less_output(body, self.request.conversation.dialect, self.output) or body
+        output = self.output
+        if output is None and self.together is not None:
+            output = remembered(self.sizing, view, self.together)
+        if output is not None:
+            less = with_less_output(body, self.request.conversation.dialect, output)
+            self.lessened = self.output is None and less is not None
+            body = less or body
         if self.asks is not None:
             body = asking(body, self.asks)
         headers = view.add_headers
@@ -634,6 +650,7 @@ class _Story:
         if tokens is None or with_less_output(view.body, dialect, tokens) is None:
             return False
         self.output, self.action, self.reason = tokens, "recovered", "output_clamped"
+        self.together = (verdict.input_tokens or self.sizing.measured(view).tokens) + tokens
         return True
 
     def _lost(self, error: UpstreamError) -> Life:
@@ -687,6 +704,10 @@ class _Story:
         before = self.sizing.measured(self.whole).tokens
         asked, freed = self.asks is not None, self.clears.freed if self.clears else 0
         own = view.checkpoint.strategy if view.checkpoint else INBAND if asked else ""
+        if self.output is not None and self.together is not None:
+            self.kit.clamps.add(self._here, self.together, now=self.request.now)
+        if self.lessened and self.action in ("relayed", "replayed"):
+            self.action, self.reason = "recovered", "output_clamped"
         outcome = Outcome(
             self.action,
             reason="asked_in_band" if asked else "asked_to_clear" if freed else self.reason,

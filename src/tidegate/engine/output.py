@@ -24,6 +24,19 @@ USEFUL_SHARE = 0.25
 """Share of the asked-for output that is worth one too."""
 
 
+def remembered(sizing: Sizing, view: View, together: int) -> int | None:
+    """The output limit to ask for in place of the client's, which would be refused as it was on an earlier turn; None
+    where it fits, or too little would be left."""
+    asked = sizing.request.conversation.output_limit
+    left = together - sizing.measured(view).tokens - int(together * ESTIMATE_MARGIN)
+    return left if asked and _is_useful(left, asked) else None
+
+
+def _is_useful(left: int, asked: int) -> bool:
+    """Less than was asked for, and still of use."""
+    return left < asked and left >= min(USEFUL, asked * USEFUL_SHARE) and left > 0
+
+
 def of_the_window(verdict: Verdict) -> bool:
     """Whether a refusal says that input and output together do not fit the window; a model's own cap on its output is
     the client's affair."""
@@ -45,7 +58,7 @@ def accepted(sizing: Sizing, view: View, verdict: Verdict) -> int | None:
         left = window - verdict.input_tokens - MARGIN
     else:
         left = window - sizing.measured(view).tokens - int(window * ESTIMATE_MARGIN)
-    return left if left < asked and left >= min(USEFUL, asked * USEFUL_SHARE) and left > 0 else None
+    return left if _is_useful(left, asked) else None
 
 
 def with_less_output(body: bytes, dialect: DialectName, tokens: int) -> bytes | None:

@@ -18,6 +18,7 @@ from tidegate.context.recall import Recall
 from tidegate.engine.breaker import Breaker
 from tidegate.engine.capabilities import Capabilities, Unreadable
 from tidegate.engine.carried import Given
+from tidegate.engine.clamps import Clamps
 from tidegate.engine.prepared import Portable, Preparations
 from tidegate.engine.router import Means, Wanted
 from tidegate.engine.warmth import Warmth
@@ -104,6 +105,7 @@ class Kit:
     capabilities: Capabilities = field(default_factory=Capabilities)
     unreadable: Unreadable = field(default_factory=Unreadable)
     given: Given = field(default_factory=Given)
+    clamps: Clamps = field(default_factory=Clamps)
     inband_for_all: bool = False
     """Every client can carry a provider's compaction item, whatever it has sent back so far."""
     max_compactions: int = 2

@@ -29,6 +29,9 @@ be asked for."""
 CLEARING: Final = "context-edit"
 """Asked for within the request itself too, before any other way is tried, wherever it stands in the list."""
 
+WITHIN: Final = frozenset({INBAND, CLEARING})
+"""Those that have no call of their own: where they can't be asked for, they are no way of compacting."""
+
 DIALECT_OF: Final[Mapping[str, DialectName]] = {
     "openai": "responses",
     "openai-trigger": "responses",
@@ -126,6 +129,15 @@ class Route:
 
     strategies: tuple[Choice, ...]
     excluded: tuple[Choice, ...]
+    by: str = ""
+    """Who named what is to be tried."""
+
+    @property
+    def nothing(self) -> str:
+        """Why nothing at all is tried, for people to read; empty where something is."""
+        if self.strategies:
+            return ""
+        return f"{self.by} leaves nothing that can be tried here, and does not name {SUMMARY}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,7 +157,7 @@ NOTHING: Final[Mapping[str, str]] = {}
 
 def route(dialect: DialectName, wanted: Wanted, means: Means, missing: Mapping[str, str] = NOTHING) -> Route:
     """The route of one target and dialect. `missing` are strategies that need not be tried at the endpoint now, and
-    why."""
+    why. Where a provider's file leaves nothing, a summary is tried; a list of the user's own is kept to."""
     tried: list[Choice] = []
     excluded: list[Choice] = []
     for name in wanted.names:
@@ -155,10 +167,13 @@ def route(dialect: DialectName, wanted: Wanted, means: Means, missing: Mapping[s
         else:
             by = "the endpoint has shown to have it" if name in wanted.shown else f"named by {wanted.by}"
             tried.append(Choice(name, f"{_means(name, means, missing)}; {by}"))
+    instead = not wanted.own and SUMMARY not in wanted.names and WITHIN.issuperset(it.name for it in tried)
+    if instead:
+        tried.append(Choice(SUMMARY, f"{_means(SUMMARY, means, missing)}; {wanted.by} leaves nothing else to be asked"))
     for name in (*NAMES, *sorted(means.custom)):
-        if name not in wanted.names:
+        if name not in wanted.names and not (instead and name == SUMMARY):
             excluded.append(Choice(name, _why_not_wanted(name, dialect, wanted)))
-    return Route(tuple(tried), tuple(excluded))
+    return Route(tuple(tried), tuple(excluded), wanted.by)
 
 
 def watched(names: tuple[str, ...]) -> tuple[str, ...]:
