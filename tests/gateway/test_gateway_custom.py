@@ -156,6 +156,8 @@ class Gives:
         return None
 
 
+half = SimpleNamespace(compact=lambda view: "NOTES \ud800")
+
 plain = SimpleNamespace(compact=lambda view: "NOTES of a function")
 
 
@@ -168,6 +170,7 @@ plain = SimpleNamespace(compact=lambda view: "NOTES of a function")
         ("Raises", "summary"),
         ("Hangs", "summary"),
         ("Gives", "summary"),
+        ("half", "summary"),
     ],
 )
 def test_so_does_an_object_of_this_process(name, strategy, caplog):

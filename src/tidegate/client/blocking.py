@@ -174,7 +174,7 @@ class Blocking:
         place = place_of(request.method, str(request.url))
         if place is None:
             return self.below.handle_request(request)
-        house = self.house
+        house = self.house = self.house.current()
         body = request.read()
         headers = [(name.lower(), value) for name, value in request.headers.raw]
         with house.lock:

@@ -65,8 +65,10 @@ class Asking:
             kept,
             {"content-type": "application/json", "accept": "text/event-stream, application/json", **call.add_headers},
         )
-        waits = {**self.original.extensions.get("timeout", {}), "read": call.timeout}
-        return self._request(join(place.root, call.path, place.query), headers, call.body, {"timeout": waits})
+        extensions = dict(self.original.extensions)
+        extensions["timeout"] = {**extensions.get("timeout", {}), "read": call.timeout}
+        extensions.pop("target", None)  # the path of the SDK's own request
+        return self._request(join(place.root, call.path, place.query), headers, call.body, extensions)
 
     def fault(self, error: Exception) -> UpstreamError:
         """What an error of the library's means to the exchange; it is told to the SDK as it was."""
@@ -81,8 +83,10 @@ class Asking:
         raise self.library.RemoteProtocolError(str(error), request=self.original) from error
 
     def _request(self, url: str, headers: Headers, body: bytes, extensions: dict[str, object]) -> httpx2.Request:
+        # Where a client is told to name another host than it connects to, a server may know it by that name alone.
+        host = [(name, value) for name, value in self.original.headers.raw if name.lower() == b"host"]
         request: httpx2.Request = self.library.Request(
-            self.original.method, url, headers=headers, content=body, extensions=extensions
+            self.original.method, url, headers=[*host, *headers], content=body, extensions=extensions
         )
         return request
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -80,7 +81,15 @@ def wrap(client: Client, *, config: str | os.PathLike[str] | None = None, settin
 
 def _copied(client: Any, kept: House, library: ModuleType, owner: object) -> Any:
     """A copy with other transports. The owner of the old ones lives as long: it closes them when it goes."""
-    return _in_place(copy.copy(client), kept, library, owner)
+    made = copy.copy(client)
+    made.__class__ = _shared(type(client))  # type: ignore[arg-type] # a class is hashable
+    return _in_place(made, kept, library, owner)
+
+
+@lru_cache
+def _shared(kind: type[Any]) -> type[Any]:
+    """The same, but that nothing is closed when one is collected: the SDKs' do that, and others use its connections."""
+    return type(kind.__name__, (kind,), {"__del__": lambda self: None}) if hasattr(kind, "__del__") else kind
 
 
 def _in_place(client: Any, kept: House, library: ModuleType, owner: object = None) -> Any:

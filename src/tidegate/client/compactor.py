@@ -135,7 +135,7 @@ class Compactor:
     def check(self, messages: Sequence[Message]) -> Check:
         """Whether a list is due, and why not. Raises `ValueError` for a list that is none of the dialect's."""
         place, headers, raw = self._address(messages)
-        kept = self._house
+        kept = self._here()
         with kept.lock:
             request = self._request(place, headers, raw, kept.kit, kept.tenants)
             history = read_history(request.conversation, request.tenant, kept.kit.hasher, kept.kit.ledger)
@@ -166,7 +166,7 @@ class Compactor:
         none of the dialect's, and `TypeError` for a Compactor without a blocking client.
         """
         sdk = self._needs(asynchronous=False)
-        kept = self._house
+        kept = self._here()
         asked = self._asked(messages, sdk, kept.kit, kept.tenants, force, target_tokens, focus)
         driver = sync.Driver(
             self.dialect,
@@ -202,7 +202,7 @@ class Compactor:
             return await asyncio.to_thread(
                 self.compact_sync, messages, force=force, target_tokens=target_tokens, focus=focus
             )
-        sdk, tools = self._needs(asynchronous=True), self._house.here()
+        sdk, tools = self._needs(asynchronous=True), self._here().here()
         asked = self._asked(messages, sdk, tools.kit, tools.tenants, force, target_tokens, focus)
         driver = aio.Driver(
             self.dialect,
@@ -235,8 +235,12 @@ class Compactor:
             raise TypeError("This Compactor has an asynchronous client: await `compact`, or give it a blocking one.")
         return self._sdk
 
+    def _here(self) -> House:
+        self._house = self._house.current()
+        return self._house
+
     def _body(self, messages: Sequence[Message]) -> JsonObject:
-        body: dict[str, Any] = {"model": self.model, ITEMS[self.dialect]: [dict(message) for message in messages]}
+        body: dict[str, Any] = {"model": self.model, ITEMS[self.dialect]: [_json_of(one) for one in messages]}
         key = SYSTEM[self.dialect]
         if self.system is not None and key:
             body[key] = self.system
@@ -337,7 +341,16 @@ class _Asked:
 
 def _gone(before: Sequence[Message], after: Sequence[JsonValue]) -> int:
     kept = [item for item in after if isinstance(item, dict)]
-    return sum(dict(message) not in kept for message in before)
+    return sum(_json_of(message) not in kept for message in before)
+
+
+def _json_of(value: Any) -> Any:
+    """A message as the SDK would write it: an answer's own object with what the provider said, and no more."""
+    if (dump := getattr(value, "model_dump", None)) is not None:
+        return dump(mode="json", by_alias=True, exclude_unset=True)
+    if isinstance(value, Mapping):
+        return {key: _json_of(one) for key, one in value.items()}
+    return [_json_of(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _no_failure(error: CompactionFailed) -> None:

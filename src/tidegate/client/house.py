@@ -46,6 +46,7 @@ class House:
     def __init__(self, settings: Settings) -> None:
         """Raises `ConfigError`, `ProviderError` and `StoreError` where a part can't be made as it was asked for."""
         self.settings = settings
+        self._process = os.getpid()
         self.catalogue = catalogue(settings)
         self.targets = Targets(settings, self.catalogue)
         self.custom = compactors_of(settings)
@@ -62,6 +63,11 @@ class House:
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Tools] = weakref.WeakKeyDictionary()
         stream = settings.stream
         self.pace = Pace(hold_seconds=stream.hold_seconds, hold_bytes=stream.hold_bytes)
+
+    def current(self) -> House:
+        """This one, or in a process that was forked since another of the same settings: there, locks may be held for
+        good, and the threads that write and compact are missing."""
+        return self if self._process == os.getpid() else _known(self.settings)
 
     def here(self) -> Tools:
         """The tools of the running event loop: what one loop knows needs no lock."""
@@ -86,13 +92,24 @@ class _Houses:
 _houses = _Houses()
 
 
+def _forked() -> None:
+    _houses.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 def house(config: str | os.PathLike[str] | None = None, given: Given | None = None) -> House:
     """The house of these settings: clients that ask for the same share one.
 
     `config` is a file (left out: the one that the gateway would read); `given` lies over it and over the environment.
     Raises `ConfigError`, `ProviderError`, `StoreError`.
     """
-    settings = load(Path(config) if config is not None else None, tables=given)
+    return _known(load(Path(config) if config is not None else None, tables=given))
+
+
+def _known(settings: Settings) -> House:
     # A file or an environment that has changed makes another: what is compared is what was read.
     key = (os.getpid(), str(settings.file), settings.model_dump_json(warnings=False), str(settings.store.key))
     with _houses.lock:

@@ -30,6 +30,9 @@ from tidegate.upstream.http import Headers
 if TYPE_CHECKING:
     import httpx2
 
+_under_way: set[asyncio.Task[None]] = set()
+"""Exchanges whose answers are still to be read: a loop itself does not keep its tasks."""
+
 LAST_SECONDS = 1.0
 """How long the exchange of an answer that a client has left may take to keep what was learned."""
 
@@ -175,6 +178,15 @@ class Body:
             await self._ended(LAST_SECONDS)
         await self._leave()
 
+    def __del__(self) -> None:
+        """Nobody can read it any more: whoever drops an answer without closing it ends the exchange."""
+        if self.task.done():
+            return
+        try:
+            self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+        except RuntimeError:  # the loop is closed
+            _under_way.discard(self.task)
+
     async def _ended(self, seconds: float | None) -> None:
         """Waits until what was learned is kept."""
         await asyncio.wait({self.task}, timeout=seconds)
@@ -202,6 +214,7 @@ class Waiting:
         place = place_of(request.method, str(request.url))
         if place is None or not _on_asyncio():
             return await self.below.handle_async_request(request)
+        self.house = self.house.current()
         tools = self.house.here()
         body = await request.aread()
         headers = [(name.lower(), value) for name, value in request.headers.raw]
@@ -219,6 +232,8 @@ class Waiting:
             one.announcer.slow,
         )
         task = asyncio.create_task(driver.drive(one.life))
+        _under_way.add(task)
+        task.add_done_callback(_under_way.discard)
         answer = await handed_over(task, handed, asking)
         incoming = answer.incoming
         assert isinstance(incoming, Incoming)

@@ -79,6 +79,8 @@ def work(name: str, asked: Asked, timeout: float) -> Generator[Call, Reply, Summ
     text = told.get("summary")
     if not isinstance(text, str) or not text.strip() or len(text) > TOO_LONG * 4 * max(asked.room, 1):
         raise CompactionFailed("custom_invalid")
+    if not _is_text(text):
+        raise CompactionFailed("custom_invalid")
     return Summary(text.strip(), 1, asked.retained, _count(told, "input_tokens"), _count(told, "output_tokens"))
 
 
@@ -94,6 +96,15 @@ def _told(reply: Reply) -> JsonObject:
     if not isinstance(value, dict):
         raise CompactionFailed("custom_invalid")
     return value
+
+
+def _is_text(text: str) -> bool:
+    """Whether it has no half of a pair of surrogates: providers refuse a body with one, and so each later turn."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _count(told: JsonObject, key: str) -> int:

@@ -121,10 +121,11 @@ class _Flight:
 
 class Flights:
     """One compaction for all threads that wait for the same: what came of it comes to all, a failure too. Where the
-    leading thread itself has ended, a waiter takes over.
+    leading thread itself has ended, a waiter takes over. What was made is kept for `keep_seconds`: a client that sends
+    again after a transient failure finds what it has paid for, though nothing is stored for a failed exchange.
 
     `prepare_at_once` may be made that nobody waits for, each in a thread of its own that does not keep the process
-    alive; what came of those is kept for `keep_seconds`.
+    alive.
     """
 
     def __init__(self, *, keep_seconds: float = 1800, keep: int = 256, prepare_at_once: int = 4) -> None:
@@ -153,10 +154,6 @@ class Flights:
             ending = error
         with self._lock:
             self._preparing -= 1
-            if not isinstance(ending, Exception):
-                self._made[key] = (time.monotonic(), ending)
-                if len(self._made) > self._keep:
-                    self._made.popitem(last=False)
         ended(ending)
 
     def run(self, key: bytes, start: Callable[[], Made]) -> Made:
@@ -174,6 +171,7 @@ class Flights:
             if leads:
                 try:
                     flight.made = start()
+                    self._land(key, flight.made)
                     return flight.made
                 except CompactionFailed as error:
                     flight.failed = error
@@ -187,6 +185,13 @@ class Flights:
                 return flight.made
             if flight.failed is not None:
                 raise flight.failed
+
+    def _land(self, key: bytes, made: Made) -> None:
+        with self._lock:
+            self._made[key] = (time.monotonic(), made)
+            self._made.move_to_end(key)
+            if len(self._made) > self._keep:
+                self._made.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)

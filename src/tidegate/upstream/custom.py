@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import queue
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -145,33 +147,50 @@ class Compactors:
 
     def ask(self, call: Call) -> Reply:
         """One call, blocking, within its time. Never raises."""
-        answers = self.known.get(call.via)
-        if answers is None:
-            return Reply(0, error="there is no such compactor")
-        done: list[Reply] = []
-
-        def go() -> None:
-            done.append(self._answered(answers, call))
-
-        # Of a thread that hangs nothing waits: it ends with the process.
-        thread = threading.Thread(target=go, name=f"tidegate-compactor-{call.via}", daemon=True)
-        thread.start()
-        thread.join(call.timeout)
-        if not done:
-            self._warn(call, "it took too long")
-            return Reply(0, error=f"no answer within {call.timeout:g} seconds")
-        return done[0]
+        done: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._begin(call, done.put)
+        try:
+            return done.get(timeout=call.timeout)
+        except queue.Empty:
+            return self._late(call)
 
     async def ask_async(self, call: Call) -> Reply:
-        """The same without blocking a loop."""
-        return await asyncio.to_thread(self.ask, call)
+        """The same without blocking a loop, or a thread that the loop needs for something else."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Reply] = loop.create_future()
+
+        def land(reply: Reply) -> None:
+            if not done.done():
+                done.set_result(reply)
+
+        def told(reply: Reply) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(land, reply)
+
+        self._begin(call, told)
+        try:
+            return await asyncio.wait_for(done, call.timeout)
+        except TimeoutError:
+            return self._late(call)
+
+    def _begin(self, call: Call, told: Callable[[Reply], None]) -> None:
+        """Has it asked in a thread of its own. Nothing waits for one that hangs: it ends with the process."""
+        answers = self.known.get(call.via)
+        if answers is None:
+            told(Reply(0, error="there is no such compactor"))
+            return
+        name = f"tidegate-compactor-{call.via}"
+        threading.Thread(target=lambda: told(self._answered(answers, call)), name=name, daemon=True).start()
+
+    def _late(self, call: Call) -> Reply:
+        self._warn(call, "it took too long")
+        return Reply(0, error=f"no answer within {call.timeout:g} seconds")
 
     def _answered(self, answers: Answers, call: Call) -> Reply:
         try:
             return Reply(200, answers.answer(call.path, call.body, call.timeout))
         except TimeoutError:
-            self._warn(call, "it took too long")
-            return Reply(0, error=f"no answer within {call.timeout:g} seconds")
+            return self._late(call)
         except BaseException as error:
             # The type alone: a message may quote what it was shown.
             status = error.code if isinstance(error, urllib.error.HTTPError) else 0
