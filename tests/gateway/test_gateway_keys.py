@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,13 +12,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from agents import hold
+from native import WAYS, WINDOW, agent_at, toml_of
 from rawclient import JSON, Call, body, post
 from rawserver import CUT, HOLD, RawServer, Seen, answer, raw_server
-from running import settings
+from running import Running, settings
 
 from tidegate.context.fingerprint import Hasher
 from tidegate.gateway.keyring import Keyring
 from tidegate.gateway.server import serving
+from tidegate.simulator import SimulatorSettings, Step, serve
+from tidegate.simulator.compaction_settings import ResponsesCompaction
 
 GOOD = answer(
     b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":'
@@ -208,3 +213,115 @@ def test_a_key_that_has_rested_is_preferred_again():
     now[0] = 41.0
     assert ring.order(b"talk") == [first, second]
     assert not ring.refused(first, 500, [])
+
+
+# -- sessions --------------------------------------------------------------------------------------------------------
+
+TWO = {"KEY_A": "sk-aaa", "KEY_B": "sk-bbb"}
+WAY = WAYS["openai"]
+BOUND = {
+    "orgs": {"sk-aaa": "one", "sk-bbb": "other"},
+    "responses_compaction": ResponsesCompaction(bound_to="key"),
+}
+"""What one key seals the other can't read: the simulator refuses it, and counts it as a broken rule."""
+
+
+@contextmanager
+def two_keys(monkeypatch: pytest.MonkeyPatch, toml: str = "", **flags: Any) -> Iterator[Running]:
+    for name, key in TWO.items():
+        monkeypatch.setenv(name, key)
+    given = {"window": WINDOW, "tool_rounds": 10**6, "profile": WAY.profile, **BOUND}
+    own = f'auth.env = ["KEY_A", "KEY_B"]\n[models."*"]\nwindow = {WINDOW}\n{toml}'
+    with (
+        serve(SimulatorSettings(**given)) as simulator,
+        serving(settings(toml_of(WAY, simulator.url) + own, **flags)) as (
+            base,
+            app,
+        ),
+    ):
+        yield Running(base, app, simulator)
+
+
+def agent_without_a_key(gate: Running) -> Any:
+    agent = agent_at(gate, WAY)
+    agent.headers = lambda: {"content-type": "application/json"}  # type: ignore[method-assign]
+    return agent
+
+
+def used(gate: Running, since: int = 0) -> list[str]:
+    return [record.org for record in gate.records[since:]]
+
+
+def refused_now(gate: Running, status: int = 429) -> None:
+    gate.simulator.script(Step(do="error", status=status, on="main", headers={"retry-after": "600"}))
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+def test_where_a_key_is_refused_in_mid_session_the_other_goes_on_without_what_the_first_has_sealed(monkeypatch, status):
+    with two_keys(monkeypatch, compaction__prepare="off") as gate:
+        agent = agent_without_a_key(gate)
+        hold(agent, "steps", 8)
+        (first,) = set(used(gate))
+        assert agent.turns[-1].headers["x-tidegate-strategy"] == "openai"
+        since = len(gate.records)
+        refused_now(gate, status)
+        hold(agent, "steps", 8)
+        assert used(gate, since)[0] == first
+        assert set(used(gate, since + 1)) == {"one", "other"} - {first}
+        assert gate.violations == []
+        assert set(gate.of("main")[-1].facts) >= {"FACT-00", "FACT-05"}
+        assert all(turn.headers["x-tidegate-action"] != "unrecovered" for turn in agent.turns)
+
+
+def test_a_summary_is_read_with_every_key_and_goes_on_within_the_same_request(monkeypatch):
+    with two_keys(monkeypatch, '[compaction]\nstrategies = ["summary"]\nprepare = "off"\n') as gate:
+        agent = agent_without_a_key(gate)
+        hold(agent, "steps", 8)
+        assert agent.turns[-1].headers["x-tidegate-action"] == "replayed"
+        (first,) = set(used(gate))
+        summaries, since = len(gate.of("summary")), len(gate.records)
+        refused_now(gate)
+        agent.history.append(agent.user("And now?"))
+        turn = agent.ask()
+        assert turn.headers["x-tidegate-action"] == "replayed"
+        agent.results(turn, "done")
+        assert used(gate, since) == [first, *({"one", "other"} - {first})]
+        agent.history.append(agent.user("And then?"))
+        assert agent.ask().headers["x-tidegate-strategy"] == "summary"
+        assert len(gate.of("summary")) == summaries
+        assert gate.violations == []
+
+
+def test_what_is_sealed_goes_to_the_key_that_sealed_it_though_another_has_rested_again(monkeypatch):
+    with two_keys(monkeypatch, compaction__prepare="off") as gate:
+        agent = agent_without_a_key(gate)
+        hold(agent, "steps", 8)
+        (first,) = set(used(gate))
+        refused_now(gate)
+        agent.history.append(agent.user("And now?"))
+        turn = agent.ask()
+        assert (turn.headers["x-tidegate-action"], turn.headers["x-tidegate-strategy"]) == ("compacted", "openai")
+        agent.results(turn, "done")
+        second, compactions = used(gate)[-1], len(gate.of("compaction"))
+        assert second != first
+        keyring = next(iter(gate.app.conversations.keyrings._known.values()))
+        assert keyring is not None
+        keyring._until.clear()
+        agent.history.append(agent.user("And then?"))
+        turn = agent.ask()
+        assert (turn.headers["x-tidegate-action"], turn.headers["x-tidegate-strategy"]) == ("replayed", "openai")
+        assert used(gate)[-1] == second
+        assert gate.violations == []
+        assert len(gate.of("compaction")) == compactions
+
+
+def test_no_key_reaches_the_log_the_store_or_an_answer(monkeypatch, tmp_path, caplog):
+    kept = {"store__kind": "sqlite", "store__path": str(tmp_path / "c.db"), "store__key_file": str(tmp_path / "key")}
+    with caplog.at_level(logging.DEBUG), two_keys(monkeypatch, compaction__prepare="off", **kept) as gate:
+        agent = agent_without_a_key(gate)
+        hold(agent, "steps", 8)
+        refused_now(gate, 401)
+        hold(agent, "steps", 2)
+        told = " ".join(" ".join(turn.headers.values()) for turn in agent.turns) + caplog.text
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert not any(key in told or key.encode() in stored for key in TWO.values())

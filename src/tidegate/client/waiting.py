@@ -83,7 +83,9 @@ class Upstream:
     below: AsyncTransport
     custom: Compactors
 
-    async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Incoming:
+    async def send(
+        self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False, credential: str = ""
+    ) -> Incoming:
         """Sends the request. Raises `UpstreamError` from the library's own error."""
         try:
             response = await self.below.handle_async_request(self.asking.sending(body, add_headers))

@@ -23,6 +23,8 @@ class Call:
     """Request headers of the client (lower case) that must not go along."""
     timeout: float = 180.0
     """Seconds for the whole call."""
+    credential: str = ""
+    """Name of the one of several keys to make it with; the engine's to say, not a strategy's."""
     via: str = ""
     """Name of the user's own compactor that is asked in the provider's place, without any credential."""
 

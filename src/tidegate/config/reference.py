@@ -98,8 +98,10 @@ that send none.
 Several keys for one provider are several variables, `auth.env = ["KEY_A", "KEY_B"]`: a conversation of a client that
 sends no key keeps to one of them, so that its prompt cache and what the provider has sealed stay of use. A key that
 is refused (401, 402, 403, 429) rests, for as long as `Retry-After` says, and another is tried before the client sees
-anything, up to three in all, unless the refusal is about the request itself (too long, too many bytes); what only one
-account may read goes to no other.
+anything, up to three in all, unless the refusal is about the request itself (too long, too many bytes). Summaries are
+shared by the keys; what the provider has sealed for one goes to no other: it goes out with that key again, or, where
+that rests, a summary or the items themselves take its place. What only one account may read of the client's own
+(sealed items, `previous_response_id`) is sent with one key alone.
 
 `strategies.responses = ["openai", "summary"]` says which ways of compacting a provider has, best first, for each API;
 what is not named is not tried, and a model's own list under `[models]` counts for more.

@@ -43,10 +43,13 @@ T = TypeVar("T")
 class Upstream(Protocol):
     """Where this client's requests go, with this client's credential."""
 
-    async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Incoming:
+    async def send(
+        self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False, credential: str = ""
+    ) -> Incoming:
         """Sends the client's request, with another body if one is given. Raises `UpstreamError`.
 
         `again`: it went out before, on a kept connection that proved closed; now on a new one, and for the last time.
+        `credential` names the one of several keys to use; nobody names one but where a request has `credentials`.
         """
         ...
 
@@ -202,16 +205,16 @@ class Driver:
                 return await self._compact(key, work)
             case Prepare():
                 return prepare(effect, self.flights, self.upstream.call, self.pace.compaction_seconds, self.on_notify)
-            case Send(body, add_headers):
-                return await self._send(body, add_headers)
+            case Send():
+                return await self._send(effect)
             case Deliver(number, outcome):
                 return await self._deliver(number, outcome)
             case Notify():
                 self.on_notify(effect)
                 return None
 
-    async def _send(self, body: bytes | None, add_headers: Mapping[str, str]) -> Head:
-        incoming = await self._awake(self._first(body, add_headers))
+    async def _send(self, effect: Send) -> Head:
+        incoming = await self._awake(self._first(effect))
         answer = HeldAnswer(
             len(self.answers),
             incoming,
@@ -220,16 +223,19 @@ class Driver:
             hold_bytes=self.pace.hold_bytes,
         )
         self.answers.append(answer)
-        if body is None:
+        if effect.body is None:
             self.originals.append(answer.number)
         head = await self._awake(answer.head())
         self.heads.append(head)
         return head
 
-    async def _first(self, body: bytes | None, add_headers: Mapping[str, str]) -> Incoming:
+    async def _first(self, effect: Send) -> Incoming:
         """Sends; whether it is for the second time counts for the first sending of this driver only."""
         again, self.again = self.again, False
-        return await self.upstream.send(body, add_headers, again=again)
+        send = self.upstream.send
+        if effect.credential:
+            return await send(effect.body, effect.add_headers, again=again, credential=effect.credential)
+        return await send(effect.body, effect.add_headers, again=again)
 
     async def _awake(self, work: Coroutine[object, object, T]) -> T:
         """Awaits the work; a client whose stream a heartbeat has begun is kept awake meanwhile."""
@@ -289,7 +295,7 @@ class Driver:
         """The client's own request, as if Tidegate were not there; an answer that is there already is used."""
         number = to_fall_back_on(self.heads, self.originals)
         if number is None:
-            number = (await self._send(None, {})).number
+            number = (await self._send(Send(None))).number
         await self._deliver(number, Outcome(reason="fault"))
 
 

@@ -13,6 +13,7 @@ from tidegate.engine.compaction import Plan, compaction_of, plan, strategies_of
 from tidegate.engine.effects import Cost, Effect, Made, NothingHelped, Notify, Prepare
 from tidegate.engine.eliding import elided
 from tidegate.engine.prepared import Prepared
+from tidegate.engine.request import Target
 from tidegate.engine.router import ELIDE
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View, may_cut, whole
@@ -68,7 +69,7 @@ def prepare(
         chosen.window,
         link,
         view.chain,
-        request.target.endpoint,
+        _place(request.target),
         chosen.strategies,
         chosen.most,
     )
@@ -116,10 +117,15 @@ def ready(sizing: Sizing, view: View, conversation: bytes) -> Plan | None:
     return None
 
 
+def _place(target: Target) -> str:
+    """Where a compaction is of use: what one credential has sealed is of none with another."""
+    return f"{target.endpoint} {target.credential}"
+
+
 def _stands(sizing: Sizing, view: View, known: Prepared) -> bool:
     """Whether this view begins with what was to be compacted, and may be cut there."""
     target = sizing.request.target
-    same = known.onto == view.chain and known.endpoint == target.endpoint
+    same = known.onto == view.chain and known.place == _place(target)
     return same and view.covered < known.cut.at and may_cut(sizing.history, known.cut.at, known.link, target)
 
 

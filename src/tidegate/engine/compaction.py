@@ -340,7 +340,7 @@ def compaction_of(
                 continue
             replies: list[bytes] = []
             try:
-                result = yield from _noted(one(name, to, asked), replies)
+                result = yield from _noted(one(name, to, asked), replies, target.credential)
                 if name in LEARNED and name not in target.wanted.listed:
                     kit.capabilities.has(target.endpoint, name, now=request.now)
                 return Made(result, name, tuple(failed))
@@ -374,13 +374,13 @@ def _ways(names: tuple[str, ...], target: Target) -> Iterator[tuple[str, Target]
 
 
 def _noted(
-    steps: Generator[Call, Reply, Summary | Minted], replies: list[bytes]
+    steps: Generator[Call, Reply, Summary | Minted], replies: list[bytes], credential: str
 ) -> Generator[Call, Reply, Summary | Minted]:
-    """The same calls; the bodies of their replies are noted."""
+    """The same calls, with that one of several keys; the bodies of their replies are noted."""
     try:
         call = next(steps)
         while True:
-            reply = yield call
+            reply = yield replace(call, credential=credential) if credential else call
             replies.append(reply.body)
             call = steps.send(reply)
     except StopIteration as end:

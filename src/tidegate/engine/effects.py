@@ -144,6 +144,8 @@ class Send(Discreet, frozen=True):
 
     body: bytes | None
     add_headers: Mapping[str, str] = {}
+    credential: str = ""
+    """Name of the one of several keys to send it with; empty where there is no choice, or any will do."""
 
 
 class Head(Discreet, frozen=True):
@@ -221,6 +223,7 @@ class Notify(msgspec.Struct, frozen=True):
         "refused",
         "asking",
         "dropped",
+        "rekeyed",
         "learned",
         "window_full",
         "cleared",

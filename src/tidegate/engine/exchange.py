@@ -5,9 +5,12 @@ Decides everything and does nothing: no socket, no clock, no store. Driven by `t
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from tidegate.compactors.openai_inband import asking
 from tidegate.compactors.strategy import CompactionFailed
@@ -35,6 +38,7 @@ from tidegate.engine.effects import (
     UpstreamError,
 )
 from tidegate.engine.eliding import early, elided
+from tidegate.engine.keys import TRIES, of_a_key
 from tidegate.engine.learning import keep, learn
 from tidegate.engine.native import readable
 from tidegate.engine.output import accepted, of_the_window, remembered, with_less_output
@@ -240,9 +244,15 @@ class _Story:
         """What the provider is asked to leave out of the request."""
         self.kept = False
         """That was refused, and the same sent again without."""
+        self.keys = request.credentials
+        """Those of several keys that were not refused for this request, the one in use first."""
+        self.keys_refused = 0
+        self.keeps_to_key = False
+        """Each sending names the one in use, so that what is compacted is bound to the one that is answered."""
 
     def run(self) -> Life:
         """Replay, measure, decide; then send and all that follows."""
+        self.keeps_to_key = True
         view = yield from self.replay()
         figures = self.sizing.figures(view)
         self.window = figures["window"]
@@ -352,16 +362,28 @@ class _Story:
 
     def _replayed(self, *, text_only: bool = False) -> View:
         """The view of the longest checkpoint that this target can read; the whole history where there is none."""
-        target, refused, now = self.request.target, self.kit.unreadable, self.request.now
         for checkpoint in sorted(self.found, key=_reach, reverse=True):
             if text_only and checkpoint.artifact.kind != "text":
                 continue
-            if not readable(checkpoint, self.history, target, refused, now=now):
+            reader = self._reader(checkpoint)
+            if reader is None:
                 continue
-            view = applied(self.history, checkpoint, target)
+            view = applied(self.history, checkpoint, self.request.target)
             if view is not None and view.tokens < self.whole.tokens:
+                if reader != self.request.target.credential:
+                    self._use(reader)
                 return view
         return self.whole
+
+    def _reader(self, checkpoint: Checkpoint) -> str | None:
+        """The key, of several, with which a checkpoint can be read at this target: the one in use, if it can; None:
+        with none."""
+        target, refused, now = self.request.target, self.kit.unreadable, self.request.now
+        for key in self.keys or (target.credential,):
+            at = target if key == target.credential else dataclasses.replace(target, credential=key)
+            if readable(checkpoint, self.history, at, refused, now=now):
+                return key
+        return None
 
     def base_of(self, view: View) -> View | None:
         """The view that a summary carries on where a sealed artifact stands in this one."""
@@ -521,20 +543,26 @@ class _Story:
             self.together = self.kit.clamps.together(self._here, now=self.request.now)
         refused: _Refused | None = None
         dropped: Head | None = None
+        passed: Head | None = None
+        """What another key was told."""
         while True:
             lost: UpstreamError | None = None
             try:
                 head = yield from self._try(view)
             except UpstreamError as error:
-                if refused is None and self.asks is None:
+                if refused is None and self.asks is None and passed is None:
                     raise
                 lost = error
             if lost is not None:
-                if refused is None:
+                if refused is None and self.asks is not None:
                     self.asks, self.first, self.unasked = None, None, (None,)
                     continue
                 yield from self._lost(lost)
-                break
+                if refused is not None:
+                    break
+                assert passed is not None
+                yield Deliver(passed.number, Outcome(reason=self.reason))
+                return
             if head.refusal is None:
                 if self.unasked:
                     inband.refused(self.unasked[0], self.request, self.kit)
@@ -553,6 +581,9 @@ class _Story:
             if self.asks is not None and inband.at_fault(head, verdict):
                 # What the same request is answered without the field is the client's answer, whatever it is.
                 self.asks, self.first, self.unasked = None, None, (head,)
+                continue
+            if self._is_for_another_key(head, verdict):
+                view, passed = (yield from self._with_next_key(view, verdict)), head
                 continue
             refused = _Refused.added(refused, head, verdict)
             if self._ask_for_less(view, verdict):
@@ -601,9 +632,47 @@ class _Story:
         headers = view.add_headers
         if self.clears is not None:
             body, headers = self.clears.body(body), self.clears.headers(headers)
-        head = yield Send(None if body is self.request.conversation.raw else body, headers)
+        credential = self.request.target.credential if self.keeps_to_key or _is_sealed(view) else ""
+        head = yield Send(None if body is self.request.conversation.raw else body, headers, credential)
         assert isinstance(head, Head)
         return head
+
+    def _is_for_another_key(self, head: Head, verdict: Verdict) -> bool:
+        """Whether the key in use was refused, by the refusal's words and by what is known of the request, and there is
+        another."""
+        if not self.keys or not of_a_key(verdict):
+            return False
+        refusal = Refusal(head.status, head.refusal or b"", head.headers, head.in_stream)
+        if not of_a_key(self.kit.classify(self.request.target.provider, refusal, Sent())):
+            return False
+        self.keys, self.keys_refused = self.keys[1:], self.keys_refused + 1
+        return bool(self.keys) and self.keys_refused < TRIES
+
+    def _use(self, key: str) -> None:
+        """From now on the request goes out with that one of several keys."""
+        self.keys = (key, *(other for other in self.keys if other != key))
+        target = dataclasses.replace(self.request.target, credential=key)
+        self.request = msgspec.structs.replace(self.request, target=target)
+        before = self.sizing
+        self.sizing = Sizing(self.request, self.kit, self.history, before.reports, before.observed)
+
+    def _with_next_key(self, view: View, verdict: Verdict) -> Generator[Effect, object, View]:
+        """What to send with the next of several keys: the same, or, where the last one has sealed a part of it, what
+        this one can read of the same past, compacted where that is too much."""
+        yield Notify("rekeyed", {"kind": verdict.kind})
+        self._use(self.keys[0])
+        if not _is_sealed(view):
+            return view
+        self.asks, self.first, self.clears = None, None, None
+        fresh = self._replayed()
+        self.action = "replayed" if fresh.checkpoint else "relayed"
+        aim = self.sizing.limits().target
+        if aim and not self.sizing.not_due(fresh):
+            smaller = yield from self._compact(fresh, aim, "threshold")
+            if smaller is not None:
+                self.action = "compacted"
+                return smaller
+        return fresh
 
     def _leave_out(self, view: View, head: Head, verdict: Verdict) -> bool:
         """Whether the same view is worth sending without what the provider can't read any more. Once a request.

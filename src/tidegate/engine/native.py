@@ -54,9 +54,11 @@ _DATED: Final = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest|default)$")
 
 
 def binding_of(target: Target, dialect: DialectName) -> str:
-    """What a sealed artifact of this target is bound to: it goes nowhere else. The credential is in the tenant, under
-    which it is kept. Whether another model of the same maker could read it is not established, so none is shown it."""
-    return f"{target.provider} {target.endpoint} {dialect} {_DATED.sub('', target.model.lower())}"
+    """What a sealed artifact of this target is bound to: it goes nowhere else. The client's own credential is in the
+    tenant, under which it is kept; one of several that the gateway holds is named. Whether another model of the same
+    maker could read it is not established, so none is shown it."""
+    whose = f" {target.credential}" if target.credential else ""
+    return f"{target.provider} {target.endpoint} {dialect} {_DATED.sub('', target.model.lower())}{whose}"
 
 
 def readable(checkpoint: Checkpoint, history: History, target: Target, refused: Unreadable, *, now: float) -> bool:

@@ -24,7 +24,8 @@ class Prepared:
     """Chain of the items before the cut: a history that has another there went elsewhere."""
     onto: bytes
     """Chain of the checkpoint that it carries forward, empty for none."""
-    endpoint: str
+    place: str
+    """Endpoint and credential."""
     strategies: tuple[str, ...] = ("summary",)
     """To be tried in turn."""
     most: int = 0

@@ -64,6 +64,9 @@ class Target:
     """What is asked for at this target; None for the kit's."""
     tool_result_chars: int | None = None
     """Characters of each tool result that a summarizer is shown; None for the usual number."""
+    credential: str = ""
+    """Name (a keyed hash) of the one of several keys of the gateway's that is used; empty for the client's own, and
+    where there is one only."""
     told_at: float = 0.0
     """When the server itself told the window, seconds since the epoch; 0 where a table says it."""
 
@@ -86,6 +89,9 @@ class Request(msgspec.Struct, frozen=True):
     """Why the request must pass untouched (a bypass header, the agent's own compaction), empty for no reason."""
     counted: int = 0
     """Input tokens that all of it takes, as known from the same history in another shape; 0 where nothing is known."""
+    credentials: tuple[str, ...] = ()
+    """Names of the keys that it may go out with, the conversation's own first, where the client brings none and the
+    gateway has several."""
 
 
 @dataclass(frozen=True, slots=True)

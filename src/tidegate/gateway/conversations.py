@@ -22,7 +22,8 @@ from tidegate.engine import bridge
 from tidegate.engine.checkpoint import Found, Store, StoreError
 from tidegate.engine.effects import Notify, Outcome, Prepare, UpstreamError
 from tidegate.engine.exchange import Life, counted, exchange, relayed
-from tidegate.engine.request import Kit, Request
+from tidegate.engine.keys import TRIES, of_a_key
+from tidegate.engine.request import Kit, Request, Target
 from tidegate.engine.view import read_history
 from tidegate.gateway.arrival import Arrival, Receive
 from tidegate.gateway.asgi import AsgiClient, CutShort
@@ -30,7 +31,7 @@ from tidegate.gateway.bridged import BridgedClient
 from tidegate.gateway.credentials import Tenants
 from tidegate.gateway.edge import Edge, Host, Line
 from tidegate.gateway.heading import Headings
-from tidegate.gateway.keyring import OF_A_KEY, Keyring, Keyrings, Turns
+from tidegate.gateway.keyring import Keyring, Keyrings, Turns
 from tidegate.gateway.kit import compactors_of
 from tidegate.gateway.messages import BYPASS, bypasses, unbound
 from tidegate.gateway.receiving import while_connected, whole_body
@@ -182,8 +183,8 @@ class Crossing:
     """
 
     __slots__ = (
-        "_counted", "_heading", "_house", "arrival", "bridge", "dialect", "life", "reading", "request", "unmapped",
-        "upstream",
+        "_counted", "_credentials", "_heading", "_house", "arrival", "bridge", "dialect", "life", "reading", "request",
+        "unmapped", "upstream",
     )  # fmt: skip
 
     def __init__(
@@ -208,6 +209,8 @@ class Crossing:
         keyring = house.keyrings.of(provider, arrival.headers)
         turns: Turns | None = None
         own = ("", "")
+        self._credentials: tuple[str, ...] = ()
+        """Names of the keys that it may go out with, the conversation's own first; none where there is no choice."""
         if keyring is not None:
             beginning, bound = _beginning(reading, house.kit)
             names = keyring.order(beginning)
@@ -223,9 +226,10 @@ class Crossing:
                 named = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in sent_back}
                 words = _unpacked(told, named.get("content-encoding", ""))
                 verdict = house.kit.classify(name, Refusal(status, words, named), Sent())
-                return verdict.kind in OF_A_KEY and not verdict.admission
+                return of_a_key(verdict)
 
-            turns = Turns(keyring, names, headed, bound, meant)
+            turns = Turns(keyring, tuple(names[:TRIES]), headed, bound, meant)
+            self._credentials = (names[0],) if bound else keyring.rested(names)
         self._heading = heading = house.headings.of(arrival, where, provider, dialect, watched=watched, own=own)
         self.upstream = ClientUpstream(
             house.pool,
@@ -343,11 +347,18 @@ class Crossing:
         if reading.conversation is None or reading.reason not in ("", "own_compaction"):
             return relayed(reading.reason)
         try:
-            target = house.targets.target(reading.choice, self.dialect)
+            target = self._target()
             tenant = house.tenants.of(heading.secret, heading.root)
             arrival, reason = self.arrival, reading.reason
             request = Request(
-                arrival.id, reading.conversation, tenant, target, arrival.began, reason, counted=self._counted
+                arrival.id,
+                reading.conversation,
+                tenant,
+                target,
+                arrival.began,
+                reason,
+                counted=self._counted,
+                credentials=self._credentials,
             )
             if where.kind == "count":
                 return counted(request, house.kit)
@@ -361,12 +372,17 @@ class Crossing:
             self.notify(fault("target", error))
             return relayed("fault")
 
+    def _target(self) -> Target:
+        """What is known of where it goes; of several keys the conversation's own belongs to that."""
+        target = self._house.targets.target(self.reading.choice, self.dialect)
+        return replace(target, credential=self._credentials[0]) if self._credentials else target
+
     def asked(self) -> Request | None:
         """The request as one that is to be compacted at once; None where its body can't be read."""
         house, reading, heading = self._house, self.reading, self._heading
         if reading.conversation is None:
             return None
-        target = house.targets.target(reading.choice, self.dialect)
+        target = self._target()
         tenant = house.tenants.of(heading.secret, heading.root)
         return Request(self.arrival.id, reading.conversation, tenant, target, self.arrival.began)
 

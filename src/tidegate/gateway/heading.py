@@ -72,12 +72,16 @@ class Headings:
     def _make(
         self, arrival: Arrival, where: Route, provider: Provider, dialect: DialectName, key: str, *, watched: bool
     ) -> Heading:
-        headers = forwarded(arrival.headers)
-        headers = with_key(readable(headers) if watched else headers, provider, self._environ, key)
+        own = forwarded(arrival.headers)
+        headers = with_key(readable(own) if watched else own, provider, self._environ, key)
+        whose = identity(headers, arrival.query, provider)
+        if key:
+            # Whichever of the keys is used, the caller is the same. No secret begins like that.
+            whose = b"\0".join((b"", b"several keys", provider.name.encode(), identity(own, arrival.query, provider)))
         return Heading(
             self._targets.url(where, provider, arrival.query),
             self._targets.root(provider, dialect),
             headers,
             header_lines(headers),
-            identity(headers, arrival.query, provider),
+            whose,
         )

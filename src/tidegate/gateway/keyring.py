@@ -6,8 +6,8 @@ Knows variables, headers and statuses; no conversation. Called for every convers
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.context.fingerprint import Hasher
@@ -20,12 +20,6 @@ RESTS: Final[Mapping[int, float]] = {401: 600.0, 402: 600.0, 403: 600.0, 429: 30
 
 LONGEST: Final = 3600.0
 """Seconds that a key rests at most, whatever an answer says."""
-
-OF_A_KEY: Final = frozenset({"auth", "quota", "rate_limit"})
-"""What a refusal may be about (`overflow.verdict.Kind`) where another key may do better."""
-
-TRIES: Final = 3
-"""Keys that one sending goes out with at most."""
 
 
 class Keyring:
@@ -51,6 +45,11 @@ class Keyring:
             self._keys, key=lambda name: self._hasher.mix(b"credential", name.encode(), conversation), reverse=True
         )
         return sorted(preferred, key=lambda name: max(0.0, self._until.get(name, 0.0) - now))
+
+    def rested(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of them that do not rest; all, where none is left."""
+        now = self._clock()
+        return tuple(name for name in names if self._until.get(name, 0.0) <= now) or tuple(names)
 
     def key(self, name: str) -> str:
         """The key of that name."""
@@ -110,31 +109,39 @@ class Turns:
     """The keys that one request may go out with, in turn."""
 
     keyring: Keyring
-    names: list[str]
+    names: tuple[str, ...]
     headers: Callable[[str], Headers]
     """The headers with the key of that name."""
     bound: bool = False
     """The request holds what only the first key's account may read."""
     meant: Callable[[int, bytes, Headers], bool] = _always
     """Whether a refusal is meant for the key, by its words: an overflow may come as a 403 or a 429 too."""
-    at: int = 0
+    spent: list[str] = field(default_factory=list)
+    """Keys that were refused for this request."""
+
+    @property
+    def name(self) -> str:
+        """The key to begin with where none is named."""
+        return next((name for name in self.names if name not in self.spent), self.names[0])
 
     def asks(self, status: int) -> bool:
         """Whether the words of an answer of that status decide."""
         return status in RESTS
 
-    def next(self, status: int, headers: Headers, told: bytes = b"", *, may_change: bool) -> Headers | None:
-        """What to send it with once more, after an answer of that status; None where that answer counts.
-
-        `may_change` is False for what only this key can read: then the next request goes out with another one.
-        """
+    def refused(self, name: str, status: int, headers: Headers, told: bytes = b"") -> bool:
+        """Whether an answer to a request with that key is meant for the key, which rests then."""
         if self.asks(status) and not self.meant(status, told, headers):
-            return None
-        if not self.keyring.refused(self.names[self.at], status, headers):
+            return False
+        if not self.keyring.refused(name, status, headers):
             if status < 300:
-                self.keyring.served(self.names[self.at])
-            return None
-        if self.bound or not may_change or self.at + 1 >= min(TRIES, len(self.names)):
-            return None
-        self.at += 1
-        return self.headers(self.names[self.at])
+                self.keyring.served(name)
+            return False
+        self.spent.append(name)
+        return True
+
+    @property
+    def following(self) -> str:
+        """The key to ask next, empty where there is none that may be."""
+        if self.bound:
+            return ""
+        return next((name for name in self.names if name not in self.spent), "")

@@ -21,7 +21,7 @@ NO_COMPACTORS: Final = Compactors()
 
 
 class ClientUpstream:
-    """Where one client's requests go. Nothing of it changes but for the key, where a provider has several."""
+    """Where one client's requests go. Nothing of it changes but which of several keys were refused."""
 
     __slots__ = (
         "_custom",
@@ -65,21 +65,25 @@ class ClientUpstream:
             on_status, self._custom, self._turns,
         )  # fmt: skip
 
-    async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Answer:
-        """See `tidegate.drive.aio.Upstream`."""
-        response: Answer = await self._pool.send(self._request(body, add_headers), again=again)
-        while self._turns is not None:
-            # What was compacted may hold what only this key can read: its next turn goes out with another one.
+    async def send(
+        self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False, credential: str = ""
+    ) -> Answer:
+        """See `tidegate.drive.aio.Upstream`. Where none of several keys is named, another is asked in the place of a
+        refused one."""
+        turns = self._turns
+        name = credential or (turns.name if turns is not None else "")
+        response: Answer = await self._pool.send(self._request(body, add_headers, name), again=again)
+        while turns is not None:
             told = b""
-            if self._turns.asks(response.status):
+            if turns.asks(response.status):
                 response = peeked = Peeked(response)
                 told = await peeked.beginning()
-            headers = self._turns.next(response.status, response.headers, told, may_change=body is None)
-            if headers is None:
+            refused = turns.refused(name, response.status, response.headers, told)
+            if not refused or credential or not turns.following:
                 break
             await response.close()
-            self._headers, self._lines = headers, None
-            response = await self._pool.send(self._request(body, add_headers))
+            name = turns.following
+            response = await self._pool.send(self._request(body, add_headers, name))
         if self._on_status is not None:
             self._on_status(response.status)
         return response
@@ -92,13 +96,20 @@ class ClientUpstream:
             return None
         return self._pool.send_now(self._request(body, add_headers), listener)
 
-    def _request(self, body: bytes | None, add_headers: Mapping[str, str]) -> Request:
+    def _with_key(self, name: str) -> Headers:
+        """The headers with the key of that name; those that are there where it is none or the first."""
+        turns = self._turns
+        return self._headers if turns is None or name in ("", turns.names[0]) else turns.headers(name)
+
+    def _request(self, body: bytes | None, add_headers: Mapping[str, str], name: str = "") -> Request:
+        headers = self._with_key(name)
         if body is None:
-            return Request(self._method, self._url, self._headers, self._original, lines=self._lines)
-        return Request(self._method, self._url, with_added(unbound(self._headers), add_headers), body)
+            lines = self._lines if headers is self._headers else None
+            return Request(self._method, self._url, headers, self._original, lines=lines)
+        return Request(self._method, self._url, with_added(unbound(headers), add_headers), body)
 
     async def call(self, call: Call) -> Reply:
         """See `tidegate.drive.aio.Upstream`. A call lost on the way, or to a server in trouble, is made once more."""
         if call.via:
             return await self._custom.ask_async(call)
-        return await made(self._pool, self._root, self._query, unbound(self._headers), call)
+        return await made(self._pool, self._root, self._query, unbound(self._with_key(call.credential)), call)

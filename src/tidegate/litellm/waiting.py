@@ -70,7 +70,9 @@ class Upstream:
     acompletion: Callable[..., Awaitable[Any]]
     house: House
 
-    async def send(self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False) -> Incoming:
+    async def send(
+        self, body: bytes | None, add_headers: Mapping[str, str], *, again: bool = False, credential: str = ""
+    ) -> Incoming:
         """Calls litellm. Raises `UpstreamError` from an exception that stands for no answer."""
         kwargs = self.asking.asked.sending(body, add_headers)
         try:
