@@ -17,6 +17,7 @@ COMMANDS = {
     "simulate": "simulate_command",
     "providers": "providers_command",
     "classify": "classify_command",
+    "status": "status_command",
     "compact": "compact_command",
     "checkpoints": "checkpoints_command",
     "windows": "windows_command",

@@ -134,6 +134,10 @@ class ServerSettings(Section):
     drain_seconds: Annotated[int, BeforeValidator(_no_truth), Field(ge=0, le=86_400)] = Field(
         default=30, description="How long open streams may go on after a stop was asked for."
     )
+    admin_key: Annotated[SecretStr, Allowed("a text of 16 characters at least"), Field(min_length=16)] | None = Field(
+        default=None,
+        description="Opens the diagnostics of all callers; default: what `tidegate status` makes of the store's key.",
+    )
     http: Literal["own", "uvicorn"] = Field(
         default="own", description="What speaks HTTP with clients: Tidegate's own server, or uvicorn."
     )

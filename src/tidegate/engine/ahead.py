@@ -10,6 +10,7 @@ from math import ceil
 
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.engine.compaction import Plan, compaction_of, plan, strategies_of
+from tidegate.engine.diagnostics import Failed
 from tidegate.engine.effects import Cost, Effect, Made, NothingHelped, Notify, Prepare
 from tidegate.engine.eliding import elided
 from tidegate.engine.prepared import Prepared
@@ -62,7 +63,7 @@ def prepare(
     chosen = plan(sizing, view, aim, "threshold", slow) if slow else None
     if chosen is None:
         return
-    link = sizing.history.chain.link(chosen.cut.at)
+    link, key = sizing.history.chain.link(chosen.cut.at), (sizing.history.chain.bucket, request.target.model)
     prepared = Prepared(
         chosen.cut,
         chosen.room,
@@ -83,6 +84,7 @@ def prepare(
         if kept.get(conversation, now=now) is prepared:
             kept.drop(conversation)
         kit.breaker.failed(conversation, now=now)
+        kit.records.failed(key, Failed(now, "prepared", ending.reason))
         cost = ending.cost if isinstance(ending, NothingHelped) else Cost()
         return Notify("prepare_failed", {"reason": ending.reason, **_told(cost)})
 

@@ -22,6 +22,7 @@ from tidegate.engine.artifacts import TRANSIENT, stale_part, without
 from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
 from tidegate.engine.clearing import Clearing, clearing_of
 from tidegate.engine.compaction import Plan, Why, ahead_of_time, compact, last_resort, plan, strategies_of
+from tidegate.engine.diagnostics import Completed, Failed, Key
 from tidegate.engine.effects import (
     Action,
     Cost,
@@ -61,6 +62,9 @@ DEEP = 10
 
 NO_FAULT = frozenset({"nothing_to_compact", "no_smaller", "no_strategy"})
 """Failed compactions that say nothing of the summarizer."""
+
+NOT_BEGUN = frozenset({"nothing_to_compact", "no_strategy", "fixed_part_too_large", "compaction_limit"})
+"""Reasons for which nobody was asked."""
 
 
 BEYOND: Mapping[str, tuple[Callable[[Request, Kit], Life], frozenset[DialectName]]] = {
@@ -144,8 +148,17 @@ def _story(request: Request, kit: Kit) -> _Story:
 
 
 def _asked(story: _Story, view: View, before: int, aim: int) -> Asked:
-    smaller, made = yield from compact(story.sizing, view, aim, "requested", base=story.base_of(view))
+    story.note(view, "")
+    record = story.kit.records.begins(story.key)
+    try:
+        smaller, made = yield from compact(story.sizing, view, aim, "requested", base=story.base_of(view))
+    except CompactionFailed as error:
+        story.in_vain(view, "requested", error.reason)
+        raise
+    finally:
+        story.kit.records.ends(record)
     assert smaller.checkpoint is not None
+    story.came_to(smaller, "requested")
     yield from keep(story.request, smaller.checkpoint)
     return Compacted(smaller, made, before, story.sizing.measured(smaller).tokens)
 
@@ -261,7 +274,8 @@ class _Story:
         due = not self.reason
         if due:
             self.reason = self._held_back(figures["tokens"] or 0)
-        elif self.reason == "below_threshold" and self.sizing.elides():
+        self.note(view, self.reason)
+        if self.reason == "below_threshold" and self.sizing.elides():
             view = yield from self._elide(view)
         smaller = yield from self._decide(view, due=due)
         if self.action == "compacted" and not due:
@@ -281,6 +295,7 @@ class _Story:
             self.reason, after = "shadow_due", self.sizing.measured(short).tokens
         elif not self.reason:
             self.reason, after = yield from self._would(view)
+        self.note(view, self.reason)
         head = yield from self._try(view)
         if head.refusal is not None:
             verdict = yield from self._judge(head, view)
@@ -442,6 +457,7 @@ class _Story:
             return view
         self.compactions, self.allowed = self.compactions + 1, self.allowed + 1
         self.action = "compacted"
+        self.came_to(smaller, "threshold")
         return smaller
 
     def _shorten(self, view: View, aim: int) -> Generator[Effect, object, View | None]:
@@ -452,6 +468,7 @@ class _Story:
         except CompactionFailed:
             return None
         self.reason = "shortened"
+        self.came_to(smaller, "overflow")
         return smaller
 
     def _fit_allowance(self, view: View, verdict: Verdict) -> Generator[Effect, object, View | None]:
@@ -478,19 +495,23 @@ class _Story:
     ) -> Generator[Effect, object, View | None]:
         if self.sizing.fixed_part_fills():
             self.reason = "fixed_part_too_large"
+            self.in_vain(view, why, self.reason)
             return None
         self.allowed += prepared is not None
         if self.compactions >= self.allowed:
             self.reason = "compaction_limit"
+            self.in_vain(view, why, self.reason)
             return None
         self.compactions += 1
         kit, conversation, now = self.kit, self._conversation, self.request.now
         only = tuple(name for name in strategies_of(self.sizing) if name == SUMMARY) if self.disowned else self.first
         base = self.base_of(view)
+        record = kit.records.begins(self.key)
         try:
             smaller, made = yield from compact(self.sizing, view, aim, why, prepared, base=base, strategies=only)
         except CompactionFailed as error:
             self.reason, self.failed = error.reason, True
+            self.in_vain(view, why, error.reason)
             if isinstance(error, NothingHelped):
                 self._pay(error.cost)
             if error.reason == "no_smaller":
@@ -502,6 +523,9 @@ class _Story:
             elif not prepared or kit.preparations.drop(conversation):  # else its own end has told already
                 kit.breaker.failed(conversation, now=now)
             return None
+        finally:
+            kit.records.ends(record)
+        self.came_to(smaller, why)
         kit.breaker.succeeded(conversation)
         yield from self._made(smaller, why)
         if prepared:
@@ -519,6 +543,37 @@ class _Story:
         if breaker.compacted(self._conversation, length=length, tokens=tokens, threshold=threshold, now=now):
             quick = breaker.state(self._conversation).quick
             yield Notify("thrashing", {"refills": quick, "tokens": tokens, "threshold": threshold})
+
+    # -- what is known of it for diagnostics -------------------------------------------------------------------------
+
+    @property
+    def key(self) -> Key:
+        """What is known of this conversation is kept under it."""
+        return self.history.chain.bucket, self.request.target.model
+
+    def note(self, view: View, reason: str) -> None:
+        """It was measured: why nothing is done for it, empty where something is."""
+        limits = self.sizing.shown[-1] if self.sizing.shown else self.sizing.limits()
+        size = self.sizing.measured(view)
+        self.kit.records.checked(self.key, self.request, reason, size, limits, len(self.history.past), view.covered)
+
+    def came_to(self, smaller: View, why: Why) -> None:
+        """A compaction came to its end."""
+        made = smaller.checkpoint
+        assert made is not None
+        done = Completed(self.request.now, why, made.strategy, made.tokens_before, made.tokens_after)
+        self.kit.records.completed(self.key, done)
+
+    def in_vain(self, view: View, why: Why, reason: str) -> None:
+        """A compaction came to nothing, or was not begun."""
+        records, now = self.kit.records, self.request.now
+        if reason == "no_smaller":
+            tokens = self.sizing.measured(view).tokens
+            records.completed(self.key, Completed(now, why, "unchanged", tokens, tokens), unchanged=True)
+        elif reason in NOT_BEGUN and why != "overflow":
+            records.refused(self.key, reason)
+        else:
+            records.failed(self.key, Failed(now, why, reason))
 
     def _pay(self, cost: Cost) -> None:
         self.summary_calls += cost.calls

@@ -19,6 +19,7 @@ from tidegate.engine.breaker import Breaker
 from tidegate.engine.capabilities import Capabilities, Unreadable
 from tidegate.engine.carried import Given
 from tidegate.engine.clamps import Clamps
+from tidegate.engine.diagnostics import Records
 from tidegate.engine.prepared import Portable, Preparations
 from tidegate.engine.router import Means, Wanted
 from tidegate.engine.warmth import Warmth
@@ -129,6 +130,8 @@ class Kit:
     """Part of the window from which old tool results are left out, where that is the first way."""
     shrink_on_admission: bool = False
     """Compact a request that is above a whole rate allowance, and send it again."""
+    records: Records = field(default_factory=Records, repr=False)
+    """What is known of conversations, for whoever asks."""
     warmth: Warmth = field(default_factory=Warmth, repr=False)
     """What providers are likely to have in their prompt caches."""
     recall: Recall = field(init=False, repr=False)

@@ -18,7 +18,7 @@ from tidegate.config import Settings
 from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
 from tidegate.engine.request import Kit
-from tidegate.gateway import manual
+from tidegate.gateway import diagnostics, manual
 from tidegate.gateway.access import AccessLog
 from tidegate.gateway.arrival import Arrival, ClientGone, Receive, Scope, Send, arrived
 from tidegate.gateway.asgi import AsgiClient, CutShort, Seen
@@ -56,13 +56,17 @@ class App:
         store: Store,
         pool: Client,
         environ: Mapping[str, str] | None = None,
+        admin_key: str = "",
     ) -> None:
+        """`admin_key` opens all diagnostics; without one, callers see what is theirs."""
         self.settings, self.catalogue, self.kit, self.store, self.pool = settings, catalogue, kit, store, pool
         self.environ = os.environ if environ is None else environ
         self.targets = Targets(settings, catalogue)
         self.keeper = Keeper(kit.windows, store, kit.capabilities)
         self._route = lru_cache(maxsize=1024)(partial(route, providers=catalogue.names, single=self.targets.single))
         self.guard = Guard(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins)
+        self.admin_key = admin_key
+        self.tally = diagnostics.Tally()
         self.access_log: AccessLog | None = None
         """Where lines of requests go in place of the logger."""
         self.kept = Behind(store, on_fault=self._store_faulted) if isinstance(store, SqliteStore) else store
@@ -165,6 +169,12 @@ class App:
         if arrival.path == manual.PATH and arrival.method == "POST":
             await manual.compact(self.conversations, arrival, client, receive, self._route)
             return
+        if arrival.path.startswith(diagnostics.PATH) and arrival.method == "GET":
+            await diagnostics.show(self.conversations, self.settings, self.tally, self.admin_key, arrival, client)
+            return
+        if where.kind == "other" and arrival.path.startswith("/tidegate/v1/"):
+            await client.fail(404, "Tidegate has no such path of its own, or not with this method.", "no_such_path")
+            return
         if where.kind == "unknown_provider":
             known = ", ".join(self.catalogue.names)
             raise NoProvider(f"There is no provider named {where.provider!r} in the path. Known providers: {known}.")
@@ -209,7 +219,8 @@ class App:
             log.warning("%s", error)
 
     def log(self, arrival: Arrival, client: Seen) -> None:
-        """Writes the line of a request that is over."""
+        """Counts a request that is over, and writes its line."""
+        self.tally.count(client)
         if not access.isEnabledFor(logging.INFO):
             return
         outcome = client.outcome

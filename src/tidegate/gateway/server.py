@@ -23,6 +23,7 @@ from tidegate.gateway import memory
 from tidegate.gateway.access import AccessLog
 from tidegate.gateway.app import App
 from tidegate.gateway.catalogue import catalogue as known_providers
+from tidegate.gateway.diagnostics import admin_key
 from tidegate.gateway.guard import is_loopback
 from tidegate.gateway.http1 import Limits
 from tidegate.gateway.http1_line import AsgiApplication
@@ -58,7 +59,8 @@ def build(settings: Settings, environ: Mapping[str, str] | None = None) -> App:
         _check_defaults(settings, catalogue)
         keys = keys_of(settings)
         kit = make_kit(settings, catalogue, keys)
-        return App(settings, catalogue, kit, store_of(settings, keys), _pool(settings, environ), environ)
+        store, key = store_of(settings, keys), admin_key(settings, keys)
+        return App(settings, catalogue, kit, store, _pool(settings, environ), environ, key)
     except (ConfigError, ProviderError, StoreError, UpstreamError, ValueError, OSError) as error:
         raise CannotServe(str(error)) from error
 
