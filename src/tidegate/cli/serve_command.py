@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -41,6 +42,7 @@ def serve(
     """Serve the gateway until interrupted.
 
     Settings come from a file, from TIDEGATE_* environment variables and from these options, in rising order.
+    They are read anew at a SIGHUP.
 
     \b
     Examples:
@@ -62,8 +64,9 @@ def run_gateway(flags: Mapping[str, object], config_file: Path | None = None) ->
     from tidegate.gateway.server import run
 
     with _explained():
-        settings = load(config_file, flags, os.environ)
-        run(settings, lambda url: click.echo(announcement(url, settings.file, settings.upstream.url)))
+        read = partial(load, config_file, flags, os.environ)
+        settings = read()
+        run(settings, lambda url: click.echo(announcement(url, settings.file, settings.upstream.url)), read)
 
 
 def check_gateway(flags: Mapping[str, object]) -> None:

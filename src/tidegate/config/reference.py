@@ -31,6 +31,12 @@ serve` does, from the folder where they are called, and take `--config` too.
 An unknown key or a value that is not allowed ends the start with a message that names the key, where it was given, and
 what is allowed.
 
+A gateway that runs reads them anew at a SIGHUP (`kill -HUP PID`, all workers at once): later requests go by them, those
+under way end as they began, and nothing that was learned or compacted is forgotten. Where they are wrong, those before
+still hold, and the log says why. Of `[server]` only `allowed_hosts`, `allowed_origins`, `admin_key` and `log_level`, of
+`[upstream]` only `url` and `ask_windows` are followed, of `[store]` nothing: the log says which changes wait for a new
+start. (A terminal that is closed still ends the gateway.)
+
 In the texts of the file `${NAME}` is the value of a variable, `${NAME:-text}` has a default, and `$${` stands for `${`.
 Relative paths in the file start at the file's folder. One underscore between section and key does as well
 (`TIDEGATE_SERVER_PORT`), an empty variable counts as not set, and these have short names:

@@ -39,7 +39,8 @@ class Flights:
         self._running: dict[bytes, Flight] = {}
         self._landed: OrderedDict[bytes, tuple[float, Made]] = OrderedDict()
         self._keep_seconds, self._keep = keep_seconds, keep
-        self._prepare_at_once = prepare_at_once
+        self.prepare_at_once = prepare_at_once
+        """How many may go on that nobody waits for."""
         self._preparing: set[asyncio.Task[Made]] = set()
 
     def landed(self, key: bytes) -> Made | None:
@@ -68,7 +69,7 @@ class Flights:
             return True
         flight = self._running.get(key)
         if flight is None or flight.task.cancelled():
-            if len(self._preparing) >= self._prepare_at_once:
+            if len(self._preparing) >= self.prepare_at_once:
                 return False
             flight = self._start(key, start)
         self._preparing.add(flight.task)

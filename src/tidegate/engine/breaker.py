@@ -55,6 +55,12 @@ class Breaker:
         self._size = size
         self._known: OrderedDict[bytes, State] = OrderedDict()
 
+    def within(self, bounds: Bounds) -> Breaker:
+        """One with other bounds, that knows what this one knows and will know."""
+        other = Breaker(bounds, size=self._size)
+        other._known = self._known
+        return other
+
     def state(self, key: bytes) -> State:
         """What is known of a conversation."""
         return self._known.get(key, _NEW)

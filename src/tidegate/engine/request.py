@@ -6,7 +6,8 @@ Values and pure collaborators only. Built by the gateway or a client transport, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import msgspec
 
@@ -137,6 +138,16 @@ class Kit:
     recall: Recall = field(init=False, repr=False)
     """Reads bodies by what is new in them."""
 
+    def after(self, before: Kit) -> Kit:
+        """The same judgement with the memory of another: the settings were changed, the world was not."""
+        kept = {name: getattr(before, name) for name in REMEMBERED}
+        kept["breaker"] = before.breaker.within(self.breaker.bounds)
+        if self.portable is not None and before.portable is not None:
+            kept["portable"] = before.portable
+        made = replace(self, **kept)
+        object.__setattr__(made, "recall", before.recall)
+        return made
+
     def policy_for(self, target: Target) -> Policy:
         """What is asked for at a target."""
         return target.policy or self.policy
@@ -144,3 +155,9 @@ class Kit:
     def __post_init__(self) -> None:
         """Under the same key as the chains."""
         object.__setattr__(self, "recall", Recall(self.hasher))
+
+
+REMEMBERED: Final = (
+    "hasher", "ledger", "windows", "preparations", "capabilities", "unreadable", "given", "clamps", "records", "warmth",
+)  # fmt: skip
+"""Parts of a kit that are what was seen, not what was set."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache, partial
 
 from tidegate import __version__
@@ -31,7 +31,7 @@ from tidegate.gateway.relay import relay
 from tidegate.gateway.routes import Route, route
 from tidegate.gateway.targets import NoProvider, Targets
 from tidegate.providers import Catalogue
-from tidegate.store import SqliteStore
+from tidegate.store import Keys, SqliteStore
 from tidegate.store.behind import Behind
 from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge
@@ -56,22 +56,37 @@ class App:
         store: Store,
         pool: Client,
         environ: Mapping[str, str] | None = None,
-        admin_key: str = "",
+        keys: Keys | None = None,
     ) -> None:
-        """`admin_key` opens all diagnostics; without one, callers see what is theirs."""
-        self.settings, self.catalogue, self.kit, self.store, self.pool = settings, catalogue, kit, store, pool
+        """`keys`: those of the store; they make the key of all diagnostics where the settings give none."""
+        self.store, self.pool = store, pool
         self.environ = os.environ if environ is None else environ
-        self.targets = Targets(settings, catalogue)
+        self.keys = keys or Keys.random()
         self.keeper = Keeper(kit.windows, store, kit.capabilities)
-        self._route = lru_cache(maxsize=1024)(partial(route, providers=catalogue.names, single=self.targets.single))
-        self.guard = Guard(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins)
-        self.admin_key = admin_key
+        self.on_serving: Callable[[], None] | None = None
+        """Called in the loop once it serves."""
         self.tally = diagnostics.Tally()
         self.access_log: AccessLog | None = None
         """Where lines of requests go in place of the logger."""
         self.kept = Behind(store, on_fault=self._store_faulted) if isinstance(store, SqliteStore) else store
         """The store as requests see it: what takes a disk's time is done behind their backs."""
-        self.conversations = Conversations(settings, kit, self.kept, pool, self.targets, self.environ)
+        self._go_by(settings, catalogue, kit, None)
+
+    def follow(self, settings: Settings, catalogue: Catalogue, kit: Kit) -> None:
+        """Goes by other settings from now on. Requests that are under way end as they began, and what was learned goes
+        on to hold. What is set of the server, the store and the connections is not looked at.
+
+        Raises `ConfigError`, and nothing has changed then.
+        """
+        self._go_by(settings, catalogue, kit.after(self.kit), self.conversations)
+
+    def _go_by(self, settings: Settings, catalogue: Catalogue, kit: Kit, before: Conversations | None) -> None:
+        targets = Targets(settings, catalogue, before.targets if before else None)
+        self.conversations = Conversations(settings, kit, self.kept, self.pool, targets, self.environ, before)
+        self.settings, self.catalogue, self.kit, self.targets = settings, catalogue, kit, targets
+        self._route = lru_cache(maxsize=1024)(partial(route, providers=catalogue.names, single=targets.single))
+        self.guard = Guard(settings.server.host, settings.server.allowed_hosts, settings.server.allowed_origins)
+        self.admin_key = diagnostics.admin_key(settings, self.keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -85,6 +100,8 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self.keeper.start()
+                if self.on_serving is not None:
+                    self.on_serving()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.conversations.asking.close()

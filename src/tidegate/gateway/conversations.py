@@ -96,18 +96,22 @@ class Conversations:
         pool: Client,
         targets: Targets,
         environ: Mapping[str, str],
+        before: Conversations | None = None,
     ) -> None:
+        """`before`: those of other settings, whose compactions that go on and whose callers are these' too."""
+        self.custom = compactors_of(settings)  # what may fail comes first: nothing of `before` has changed then
         self.kit, self.store, self.pool, self.targets, self.environ = kit, store, pool, targets, environ
         self.body_limit = settings.server.body_limit_bytes
-        self.tenants = Tenants(kit.hasher)
+        self.tenants: Tenants = before.tenants if before else Tenants(kit.hasher)
         self.headings = Headings(targets, environ)
-        self.keyrings = Keyrings(kit.hasher, environ)
-        self.flights = Flights(prepare_at_once=settings.compaction.prepare_at_once)
-        self.asking = Asking(targets, pool.beside(max_per_host=1), enabled=settings.upstream.ask_windows)
+        self.keyrings: Keyrings = Keyrings(kit.hasher, environ, before.keyrings if before else None)
+        self.flights: Flights = before.flights if before else Flights()
+        self.flights.prepare_at_once = settings.compaction.prepare_at_once
+        self.asking: Asking = before.asking if before else Asking(targets, pool.beside(max_per_host=1))
+        self.asking.follow(targets, enabled=settings.upstream.ask_windows)
         self.bridges = settings.compaction.bridge == "auto"
         self._unprepared: dict[Policy, Policy] = {}
-        self.store_faults = Seldom(60)
-        self.custom = compactors_of(settings)
+        self.store_faults: Seldom = before.store_faults if before else Seldom(60)
         if kit.portable is not None:
             kit.portable.save = store.save
         stream = settings.stream

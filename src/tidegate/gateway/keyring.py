@@ -27,9 +27,16 @@ class Keyring:
 
     __slots__ = ("_clock", "_hasher", "_keys", "_until")
 
-    def __init__(self, keys: Mapping[str, str], hasher: Hasher, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        keys: Mapping[str, str],
+        hasher: Hasher,
+        clock: Callable[[], float] = time.monotonic,
+        rests: dict[str, float] | None = None,
+    ) -> None:
+        """`rests`: until when keys rest, by their names and that clock, as another keyring of the provider left it."""
         self._keys, self._hasher, self._clock = dict(keys), hasher, clock
-        self._until: dict[str, float] = {}
+        self._until: dict[str, float] = {} if rests is None else rests
 
     def __repr__(self) -> str:
         """What may be shown of it."""
@@ -81,9 +88,11 @@ def _said(headers: Headers) -> float:
 class Keyrings:
     """The keyrings of all providers that have several keys."""
 
-    def __init__(self, hasher: Hasher, environ: Mapping[str, str]) -> None:
+    def __init__(self, hasher: Hasher, environ: Mapping[str, str], before: Keyrings | None = None) -> None:
+        """`before`: those of other provider files; a key that rests there rests here."""
         self._hasher, self._environ = hasher, environ
         self._known: dict[str, Keyring | None] = {}
+        self._rests: dict[str, dict[str, float]] = {} if before is None else before._rests
 
     def of(self, provider: Provider, headers: Headers) -> Keyring | None:
         """A provider's keys, None where it has one at most or the client brings its own."""
@@ -97,7 +106,9 @@ class Keyrings:
     def _make(self, provider: Provider) -> Keyring | None:
         keys = [key for env in provider.auth.envs if (key := self._environ.get(env, "").strip())]
         named = {self._hasher.mix(b"key", key.encode())[:8].hex(): key for key in keys}
-        return Keyring(named, self._hasher) if len(named) > 1 else None
+        if len(named) < 2:
+            return None
+        return Keyring(named, self._hasher, rests=self._rests.setdefault(provider.name, {}))
 
 
 def _always(status: int, told: bytes, headers: Headers) -> bool:

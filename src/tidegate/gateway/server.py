@@ -19,19 +19,20 @@ from typing import TYPE_CHECKING
 from tidegate.config import ConfigError, Settings
 from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.engine.effects import UpstreamError
+from tidegate.engine.request import Kit
 from tidegate.gateway import memory
 from tidegate.gateway.access import AccessLog
 from tidegate.gateway.app import App
 from tidegate.gateway.catalogue import catalogue as known_providers
-from tidegate.gateway.diagnostics import admin_key
 from tidegate.gateway.guard import is_loopback
 from tidegate.gateway.http1 import Limits
 from tidegate.gateway.http1_line import AsgiApplication
 from tidegate.gateway.kit import keys_of, make_kit, store_of
 from tidegate.gateway.listening import BACKLOG, OwnServer, Server, UvicornServer
+from tidegate.gateway.reloading import Reloading
 from tidegate.gateway.supervisor import POSSIBLE, supervise
 from tidegate.providers import Catalogue, ProviderError
-from tidegate.store import SqliteStore
+from tidegate.store import Keys, SqliteStore
 from tidegate.upstream.client import Client
 from tidegate.upstream.http import Timeouts
 from tidegate.upstream.pool import Pool
@@ -55,18 +56,27 @@ def build(settings: Settings, environ: Mapping[str, str] | None = None) -> App:
     """The application with everything it needs. Raises `CannotServe` where a part can't be made as it was asked for."""
     environ = os.environ if environ is None else environ
     try:
-        catalogue = known_providers(settings)
-        _check_defaults(settings, catalogue)
         keys = keys_of(settings)
-        kit = make_kit(settings, catalogue, keys)
-        store, key = store_of(settings, keys), admin_key(settings, keys)
-        return App(settings, catalogue, kit, store, _pool(settings, environ), environ, key)
+        catalogue, kit = _judging(settings, keys)
+        return App(settings, catalogue, kit, store_of(settings, keys), _pool(settings, environ), environ, keys)
     except (ConfigError, ProviderError, StoreError, UpstreamError, ValueError, OSError) as error:
         raise CannotServe(str(error)) from error
 
 
-def run(settings: Settings, announce: Callable[[str], None] | None = None) -> None:
-    """Serves until told to stop; `announce` is told the base URL once the port is bound. Raises `CannotServe`."""
+def _judging(settings: Settings, keys: Keys) -> tuple[Catalogue, Kit]:
+    """What requests go by. Raises `ConfigError` and `ProviderError`."""
+    catalogue = known_providers(settings)
+    _check_defaults(settings, catalogue)
+    return catalogue, make_kit(settings, catalogue, keys)
+
+
+def run(
+    settings: Settings,
+    announce: Callable[[str], None] | None = None,
+    reread: Callable[[], Settings] | None = None,
+) -> None:
+    """Serves until told to stop; `announce` is told the base URL once the port is bound. At a SIGHUP it goes by what
+    `reread` returns, which raises `ConfigError`. Raises `CannotServe`."""
     _logging(settings.server.log_level)
     for warning in settings.warnings:
         log.warning("%s", warning)
@@ -78,6 +88,7 @@ def run(settings: Settings, announce: Callable[[str], None] | None = None) -> No
     if not is_loopback(settings.server.host):
         log.warning("bound to %s: anyone who reaches this address can use the gateway's keys", settings.server.host)
     _try_store(app.store)
+    reloading = Reloading(app, reread, _judging) if reread is not None else None
     print(f"Tidegate listening on {address}", flush=True)
     if announce is not None:
         announce(address)
@@ -88,7 +99,9 @@ def run(settings: Settings, announce: Callable[[str], None] | None = None) -> No
         server_of(settings, app).run(bound[0])
     else:
         # Each is a copy of this process: what was built here, keys of chance included, is the same in all of them.
-        supervise(lambda: server_of(settings, app), bound, drain_seconds=settings.server.drain_seconds)
+        supervise(
+            lambda: server_of(settings, app), bound, drain_seconds=settings.server.drain_seconds, reloading=reloading
+        )
 
 
 def _check_workers(settings: Settings) -> None:
@@ -152,7 +165,7 @@ def _check_defaults(settings: Settings, catalogue: Catalogue) -> None:
         if name not in catalogue.names:
             known = ", ".join(catalogue.names)
             where = settings.origin(f"routing.{key}")
-            raise CannotServe(f"routing.{key} = {name!r} ({where}): there is no such provider. Known: {known}.")
+            raise ConfigError(f"routing.{key} = {name!r} ({where}): there is no such provider. Known: {known}.")
 
 
 def _try_store(store: Store) -> None:

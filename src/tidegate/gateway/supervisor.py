@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from tidegate.gateway.listening import Server
+from tidegate.gateway.reloading import HANGUP, Reloading
 
 log = logging.getLogger("tidegate")
 
@@ -47,14 +48,21 @@ class _Worker:
     """When it is to be started, while `pid` is 0."""
 
 
-def supervise(make: Callable[[], Server], sockets: Sequence[socket.socket], *, drain_seconds: float) -> None:
+def supervise(
+    make: Callable[[], Server],
+    sockets: Sequence[socket.socket],
+    *,
+    drain_seconds: float,
+    reloading: Reloading | None = None,
+) -> None:
     """Runs a process for each of these bound sockets, with a server of its own, until a signal to stop.
 
     The sockets stay open here, so that whoever connects while a worker is replaced waits for the next. They are closed
     at the end.
 
     They are copies of this process, which therefore must have no threads and no loop. A worker that ends is replaced.
-    The signal is raised again at the end.
+    The signal is raised again at the end. One to read the settings anew is heard here, for those that start later, and
+    passed on to those that run.
     """
     workers = [_Worker(number, bound) for number, bound in enumerate(sockets, 1)]
     # Whoever reads it is told by its end that this process is no more, however it ended.
@@ -63,6 +71,9 @@ def supervise(make: Callable[[], Server], sockets: Sequence[socket.socket], *, d
     try:
         with _woken(caught) as wake:
             while not caught:
+                if reloading is not None and reloading.pending:
+                    reloading.reload()
+                    _signal(workers, HANGUP)
                 _start_due(workers, make, (lifeline, held))
                 _wait(wake, min((worker.due for worker in workers if not worker.pid), default=None))
                 if not caught:

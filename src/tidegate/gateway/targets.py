@@ -71,7 +71,8 @@ def _least(one: int | None, other: int | None) -> int | None:
 class Targets:
     """Chooses providers: by the path, then a `provider/` prefix of the model, the model tables, the default."""
 
-    def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
+    def __init__(self, settings: Settings, catalogue: Catalogue, before: Targets | None = None) -> None:
+        """`before`: those of other settings, which were told what holds for these too."""
         self.settings, self.catalogue = settings, catalogue
         self.custom = frozenset(settings.compactors)
         self.single = settings.upstream.url is not None
@@ -83,7 +84,7 @@ class Targets:
         }
         self.summary_models = settings.summary.models
         self.summary_model = settings.summary.model or ""
-        self._told: OrderedDict[tuple[str, str], tuple[ModelFacts, float]] = OrderedDict()
+        self._told: OrderedDict[tuple[str, str], tuple[ModelFacts, float]] = OrderedDict(before._told if before else ())
         self._policies: dict[Policy, Policy] = {}
         self._target = lru_cache(maxsize=4096)(self._make_target)
 

@@ -80,6 +80,12 @@ class Asking:
         if asked:
             self._busy[root] = asyncio.create_task(self._ask(provider, asked, root, headers))
 
+    def follow(self, targets: Targets, *, enabled: bool) -> None:
+        """Tells these from now on, and asks for them what they have not been told."""
+        self._targets, self._enabled = targets, enabled
+        self._due.clear()
+        self._silent.clear()
+
     async def close(self) -> None:
         """Leaves all questions unanswered."""
         self._closed = True
