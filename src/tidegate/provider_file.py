@@ -158,7 +158,7 @@ class Rules(Data):
         default=None, description="For the trigger `reserve`."
     )
     max_tokens: Count | None = Field(default=None, description="For the trigger `tokens`.")
-    target_percent: Percent | None = Field(default=None, description="Part of the window that a compaction aims for.")
+    target_percent: Percent | None = Field(default=None, description="Part of the window that a text is cut for.")
     on_overflow: bool | None = Field(default=None, description="Compact and send again after a refusal for length.")
     keep_recent_tokens: Count | None = Field(default=None, description="Newest tokens left as they are, at most.")
     keep_recent_percent: Percent | None = Field(default=None, description="The same, as a part of the window.")

@@ -15,7 +15,7 @@ from tidegate.context.budget import Policy
 from tidegate.context.ledger import Ledger
 from tidegate.engine.checkpoint import Artifact, Checkpoint, Found, Report
 from tidegate.engine.compaction import Plan, compaction_of, plan
-from tidegate.engine.effects import Compact, Deliver, Find, Finish, NothingHelped, Save, Send
+from tidegate.engine.effects import Compact, Deliver, Find, Finish, NothingHelped, Prepare, Save, Send
 from tidegate.engine.exchange import exchange
 from tidegate.engine.native import STRATEGIES, binding_of, readable
 from tidegate.engine.request import Kit, Request, Target
@@ -510,6 +510,107 @@ def planned(raw: bytes, to: Target, tenant: bytes = TENANT) -> tuple[Sizing, Pla
     found = plan(sizing, plain(history), 4000, "threshold")
     assert found is not None
     return sizing, found, compaction_of(sizing, plain(history), found).key
+
+
+CLAUDE = at("anthropic", "summary", provider="anthropic", means=ON_DEMAND)
+
+
+DUE = responses(16)
+
+
+def plan_at(
+    raw: bytes, to: Target, percent: float = 50, aim: int | None = None, dialect: Any = "responses", **policy: Any
+) -> tuple[Sizing, Plan]:
+    request = Request("r1", read(dialect, raw), TENANT, to, 1000.0)
+    tools = kit(Policy(prepare_percent=None, target_percent=percent, **policy))
+    sizing = Sizing(request, tools, read_history(request.conversation, TENANT, HASHER, Ledger(HASHER)))
+    found = plan(sizing, plain(sizing.history), aim or sizing.limits().target or 0, "threshold")
+    assert found is not None
+    return sizing, found
+
+
+@pytest.mark.parametrize("percent", [5, 20, 50, 84])
+def test_a_provider_is_given_all_but_the_newest_group_whatever_is_aimed_for(percent: float):
+    _sizing, found = plan_at(DUE, at(), percent)
+    assert found.own is not None
+    assert found.own.at == found.first.at == 16 * 4  # all before "what next?"
+    assert found.cut.at < found.own.at  # a text leaves what its aim has room for
+    assert found.cut == plan_at(DUE, at("summary"), percent)[1].cut
+
+
+def test_the_newest_calls_and_results_are_such_a_group():
+    body = json.loads(DUE)
+    call = {"type": "function_call", "call_id": "call_x", "name": "read", "arguments": "{}"}
+    body["input"] += [call, {"type": "function_call_output", "call_id": "call_x", "output": "found"}]
+    _sizing, found = plan_at(json.dumps(body).encode(), at())
+    assert found.first.at == 16 * 4 + 1
+    assert found.first.retained == (16 * 4,)  # the user's newest words
+
+
+@pytest.mark.parametrize("percent", [5, 20, 50, 84])
+def test_claude_keeps_the_newest_turns_whatever_is_aimed_for(percent: float):
+    """A tenth of the window of 8,000, two turns of some 400 tokens at most."""
+    sizing, found = plan_at(messages(16), CLAUDE, percent, dialect="messages")
+    kept = sizing.history.past.sums[-1] - sizing.history.past.sums[found.first.at]
+    assert 400 < kept <= 800
+
+
+@pytest.mark.parametrize(("tokens", "least", "most"), [(1300, 900, 1300), (200, 1, 200), (9000, 1500, 2000)])
+def test_or_as_many_as_the_settings_say_and_a_quarter_of_the_history_at_most(tokens: int, least: int, most: int):
+    sizing, found = plan_at(messages(16), CLAUDE, dialect="messages", keep_recent_tokens=tokens)
+    kept = sizing.history.past.sums[-1] - sizing.history.past.sums[found.first.at]
+    assert least <= kept <= most
+
+
+@pytest.mark.parametrize("turns", [9, 11, 13])
+def test_no_provider_is_given_more_than_its_window_where_the_rest_can_stay(turns: int):
+    """Words only: nothing could be stubbed to make it fit."""
+    words = [
+        {"role": "user" if n % 2 else "assistant", "content": f"{n} " + "abcdefg " * 200} for n in range(2 * turns)
+    ]
+    raw = json.dumps({"model": "m", "input": [*words, {"role": "user", "content": "what next?"}]}).encode()
+    sizing, found = plan_at(raw, at("openai", "summary"))
+    sums = sizing.history.past.sums
+    assert 6000 < sizing.history.overhead + sums[found.first.at] <= 8000 - 8000 // 16 - 256
+    assert sums[-1] - sums[found.first.at] <= 4000
+
+
+def test_where_a_provider_gives_nothing_the_text_has_its_own_cut():
+    play = start(to=at("openai", "summary"))
+    carried_out(play, error(500), said())
+    _sizing, found = plan_at(FULL, at())
+    saved = play.reply(ok()).expect(Save).record
+    assert isinstance(saved, Checkpoint)
+    assert (saved.artifact.kind, saved.length) == ("text", found.cut.at)
+
+
+@pytest.mark.parametrize(
+    ("case", "used"), [("goes on", True), ("edited between them", False), ("ends between them", False)]
+)
+def test_what_is_prepared_stands_for_both_cuts(case: str, used: bool):
+    """A history that went elsewhere between them has no use for what the provider was given."""
+    tools = kit(Policy())
+    play = start(responses(14), at("openai", "summary"), tools=tools)
+    play.reply(ok()).expect(Deliver)
+    prepared = play.reply(Finish()).expect(Prepare)
+    play.reply(True).done()
+    assert b"line 13 " in next(prepared.work()).body
+    body = json.loads(FULL)
+    if case == "edited between them":
+        assert body["input"][51]["output"].startswith("line 12 ")
+        body["input"][51]["output"] = "line 12 was another"
+    if case == "ends between them":
+        body["input"][49:] = [{"role": "user", "content": "abcdefg " * 1000}]
+    due = start(json.dumps(body).encode(), at("openai", "summary"), tools=tools).expect(Compact)
+    assert (due.key == prepared.key) is used
+
+
+def test_what_a_provider_made_is_of_use_where_it_frees_a_quarter_of_the_request():
+    for words, counts in ((1100, True), (1900, False)):
+        users = [{"type": "message", "role": "user", "content": "abcdefg " * (2 * words)}]
+        play = start(to=at("openai"))
+        carried_out(play, compacted([*users, json.loads(ITEM)]))
+        assert ("compacted" in play.events()) is counts
 
 
 @pytest.mark.parametrize(

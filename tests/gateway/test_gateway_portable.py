@@ -26,7 +26,7 @@ def settled(gate: Running) -> None:
         time.sleep(0.15)
 
 
-@pytest.mark.parametrize(("name", "turns"), [("openai", LEG), ("anthropic", LEG - 2)])
+@pytest.mark.parametrize(("name", "turns"), [("openai", LEG - 1), ("anthropic", LEG - 2)])
 def test_the_text_is_there_when_the_model_changes_and_the_sealed_one_when_it_changes_back(name, turns):
     way = WAYS[name]
     with natively(way, known=False, toml=TEXT, flags=BACKGROUND) as gate:

@@ -258,7 +258,7 @@ def test_the_clouds_own_clients(cloud, stream):
         hold(agent, "steps", 14)
         assert gate.violations == []
         assert len(gate.of("main")) == 14
-        assert len(gate.of("compaction")) >= 3
+        assert len(gate.of("compaction")) >= 2
         assert {turn.headers.get("x-tidegate-strategy") for turn in agent.turns} == {None, "anthropic"}
         assert set(gate.of("main")[-1].facts) >= {"FACT-00", "FACT-05", "FACT-10"}
         assert "compaction" not in json.dumps(agent.history)

@@ -4,14 +4,26 @@ pages, never from the files.
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
 from tidegate.cli.route_command import route_of
 from tidegate.config import Settings
+from tidegate.context.budget import Policy
+from tidegate.context.fingerprint import Hasher
+from tidegate.context.ledger import Ledger
 from tidegate.engine.capabilities import Capabilities
+from tidegate.engine.compaction import plan
+from tidegate.engine.inband import threshold_of
+from tidegate.engine.request import Kit, Request, Target
+from tidegate.engine.router import Means, Wanted
+from tidegate.engine.sizing import Sizing
+from tidegate.engine.view import plain, read_history
+from tidegate.overflow.window import Windows
 from tidegate.providers import Catalogue, load
+from tidegate.wire import read
 
 TEXT = "summary"
 UNARY = "openai > openai-trigger > summary"
@@ -145,6 +157,56 @@ def test_the_route_of_a_model(catalogue: Catalogue, model: str, dialect: str, ex
     found = route_of(model, dialect, Settings(), catalogue)  # type: ignore[arg-type]
     assert " > ".join(found.names) == expected
 
+
+# ── how far ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+BY_TARGET = {
+    "summary": True,
+    "openai": False,
+    "openai-trigger": False,
+    "xai": False,
+    "anthropic": False,
+    # within the client's own request: nothing is cut, only where it begins is told
+    "openai-inband": False,
+}
+"""Whether the target percentage tells what is replaced: a provider's own compaction decides itself how much remains."""
+
+
+def where_cut(dialect: str, strategy: str, percent: float) -> int | None:
+    """How many items a strategy replaces of a long history, by the target percentage; in-band, from which size on."""
+    key = "input" if dialect == "responses" else "messages"
+    items = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word " * 200} for n in range(41)]
+    conversation = read(dialect, json.dumps({"model": "m", "max_tokens": 100, key: items}).encode())  # type: ignore[arg-type]
+    hasher = Hasher(b"k" * 32)
+    kit = Kit(
+        hasher=hasher,
+        ledger=Ledger(hasher),
+        windows=Windows(),
+        classify=lambda *_: pytest.fail("nothing was refused"),
+        policy=Policy(target_percent=percent, prepare_percent=None),
+    )
+    means = Means(on_demand="compact-2026-09-04", ways=("on-demand",))
+    wanted = Wanted((strategy,), listed=(strategy,))
+    target = Target(provider="p", endpoint="http://p/v1", model="m", window=10_000, wanted=wanted, means=means)
+    sizing = Sizing(
+        Request("r", conversation, b"tenant", target, 0.0), kit, read_history(conversation, b"t", hasher, kit.ledger)
+    )
+    if strategy == "openai-inband":
+        return threshold_of(sizing.request, kit)
+    aim = sizing.limits().target
+    assert aim
+    found = plan(sizing, plain(sizing.history), aim, "threshold")
+    return found.first.at if found else None
+
+
+@pytest.mark.parametrize(("served", "expected"), ROUTES.items(), ids="-".join)
+def test_target_percent_only_on_the_text_path(served: tuple[str, str], expected: str) -> None:
+    for strategy in expected.split(" > "):
+        moved = where_cut(served[1], strategy, 20) != where_cut(served[1], strategy, 60)
+        assert moved is BY_TARGET[strategy]
+
+
+# ── by the model ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ON, AT = "on demand (compact-2026-09-04)", "at a threshold (compact-2026-01-12)"
 

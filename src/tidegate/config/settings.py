@@ -205,7 +205,8 @@ class CompactionSettings(Section):
     max_tokens: Count = Field(default=8_000, description="For `tokens`: a compaction is due above it.")
     target_percent: Percent = Field(
         default=50,
-        description="Part of the window that a compaction aims for; lowered to one below `threshold_percent`.",
+        description="Part of the window that a text is cut for, not a provider's own compaction; lowered to one below "
+        "`threshold_percent`.",
     )
     on_overflow: bool = Field(
         default=True, description="Compact and send again when a provider says that it is too long."

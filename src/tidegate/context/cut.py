@@ -197,10 +197,14 @@ def choose(
     retain_system_max: int,
     barred: Collection[int] = (),
     keep_last: int | None = None,
+    head_max: int | None = None,
 ) -> Cut | None:
     """The earliest legal cut after `covered` that leaves at most `room` and `tail_max` estimated tokens, and no more
     than the last `keep_last` items; where none does, the latest that leaves the newest group whole. None where there
     is no legal cut, or less than `min_gain` tokens go.
+
+    Where no more than `head_max` tokens may go at once, it is the latest cut by which no more do, if that leaves
+    `tail_max` at most.
 
     Retained are the newest human item where it lies before the cut, with what it needs to stay legal (the
     calls that it answers, the items that it names), and system items from inside the history, newest first while
@@ -223,7 +227,11 @@ def choose(
     chosen = None
     for at in candidates:
         retained = _retained(at, words, systems, tokens, retain_system_max)
-        chosen = Cut(at, retained, before[n] - before[at] + sum(tokens[i] for i in retained))
+        cut = Cut(at, retained, before[n] - before[at] + sum(tokens[i] for i in retained))
+        too_much = head_max is not None and before[at] - before[covered] > head_max
+        if chosen and too_much and chosen.kept_tokens <= tail_max:
+            break
+        chosen = cut
         if chosen.kept_tokens <= limit:
             break
     assert chosen is not None

@@ -63,16 +63,17 @@ def prepare(
     chosen = plan(sizing, view, aim, "threshold", slow) if slow else None
     if chosen is None:
         return
-    link, key = sizing.history.chain.link(chosen.cut.at), (sizing.history.chain.bucket, request.target.model)
+    links, key = sizing.history.chain.link, (sizing.history.chain.bucket, request.target.model)
     prepared = Prepared(
         chosen.cut,
         chosen.room,
         chosen.window,
-        link,
+        links(chosen.cut.at),
         view.chain,
         _place(request.target),
         chosen.strategies,
-        chosen.most,
+        chosen.own,
+        links(chosen.own.at) if chosen.own else b"",
     )
     work = compaction_of(sizing, view, chosen)
 
@@ -96,7 +97,7 @@ def prepare(
         if begun is not True:
             kept.drop(conversation)
     if begun is True:
-        yield Notify("preparing", {"items": chosen.cut.at, "from": view.covered, "tokens": tokens})
+        yield Notify("preparing", {"items": chosen.first.at, "from": view.covered, "tokens": tokens})
 
 
 def _told(cost: Cost) -> Mapping[str, int]:
@@ -114,7 +115,7 @@ def ready(sizing: Sizing, view: View, conversation: bytes) -> Plan | None:
     if known is None or threshold is None:
         return None
     if _stands(sizing, view, known) and _size_after(sizing, view, known) < threshold:
-        return Plan(known.cut, known.room, known.window, known.strategies, known.most)
+        return Plan(known.cut, known.room, known.window, known.strategies, known.own)
     kept.wasted(conversation, now=now)
     return None
 
@@ -128,13 +129,16 @@ def _stands(sizing: Sizing, view: View, known: Prepared) -> bool:
     """Whether this view begins with what was to be compacted, and may be cut there."""
     target = sizing.request.target
     same = known.onto == view.chain and known.place == _place(target)
-    return same and view.covered < known.cut.at and may_cut(sizing.history, known.cut.at, known.link, target)
+    return same and all(
+        view.covered < cut.at and may_cut(sizing.history, cut.at, link, target) for cut, link in known.cuts
+    )
 
 
 def _size_after(sizing: Sizing, view: View, known: Prepared) -> int:
     """Real tokens at most, with a summary that takes all its room."""
-    history, cut = sizing.history, known.cut
-    sums = history.past.sums
-    beside = sum(history.entries[position].tokens for position in cut.retained)
-    estimate = history.overhead + known.room + beside + sums[-1] - sums[cut.at]
-    return ceil(estimate * sizing.measured(view).ratio)
+    history, sums = sizing.history, sizing.history.past.sums
+    kept = max(
+        sums[-1] - sums[cut.at] + sum(history.entries[position].tokens for position in cut.retained)
+        for cut, _link in known.cuts
+    )
+    return ceil((history.overhead + known.room + kept) * sizing.measured(view).ratio)

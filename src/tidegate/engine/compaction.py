@@ -20,7 +20,7 @@ from tidegate.engine.checkpoint import Artifact, Checkpoint
 from tidegate.engine.effects import Compact, Effect, Failure, Made, NothingHelped, Notify, OutOfTime, Work
 from tidegate.engine.eliding import early, elided, shortened
 from tidegate.engine.learning import warmth_key
-from tidegate.engine.native import artifact_of, binding_of, claude_ways, minting
+from tidegate.engine.native import NATIVE, artifact_of, binding_of, claude_ways, largest, minting
 from tidegate.engine.request import Kit, Request, Target
 from tidegate.engine.router import ELIDE, LEARNED, SUMMARY, WITHIN, route, watched
 from tidegate.engine.sizing import Sizing
@@ -73,18 +73,41 @@ HOUR = 3600.0
 """Seconds that a mark of an hour keeps what it marks."""
 
 
+OWN_RECENT = 20_000
+"""Newest tokens that Claude's own compaction leaves as they are, at most, where nobody says how many (pi's number)."""
+
+OWN_RECENT_SHARE = 10
+"""The part of the window that they are at most (Planck's)."""
+
+OWN_RECENT_PART = 4
+"""The part of the history that they are at most."""
+
+OWN_FREES = 4
+"""The part of the whole request that a provider's own compaction has to free, or it was of no use."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A cut, and the room for what replaces the items before it. Estimated tokens."""
+    """Where to cut, and the room for what replaces the items before it. Estimated tokens."""
 
     cut: Cut
+    """For a text: what is kept is as much as the aim leaves room for."""
     room: int
     window: int | None
     """Of the model in use, as far as is known or assumed; real tokens."""
     strategies: tuple[str, ...] = (SUMMARY,)
     """To be tried in turn."""
-    most: int = 0
-    """What a provider's own compaction may leave of the whole request: half the way down to the aim, at least."""
+    own: Cut | None = None
+    """For the provider's own compaction, which no aim bounds; None where none is tried."""
+
+    def cut_for(self, strategy: str) -> Cut:
+        """Where a strategy cuts."""
+        return self.own if self.own is not None and strategy in NATIVE else self.cut
+
+    @property
+    def first(self) -> Cut:
+        """Where the first of the strategies cuts."""
+        return self.cut_for(self.strategies[0])
 
 
 def names_of(request: Request, kit: Kit) -> tuple[str, ...]:
@@ -101,17 +124,53 @@ def strategies_of(sizing: Sizing) -> tuple[str, ...]:
 
 
 def plan(sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, ...] | None = None) -> Plan | None:
-    """The cut that brings a view down to `aim` real tokens, or as near as whole groups allow; None: nothing to gain.
+    """The cuts by which a view gets smaller; None: nothing to gain.
 
-    Where the first strategy is one that can't be cut for at all, the others get a place of their own.
+    A text is cut for so that the view comes down to `aim` real tokens, or as near as whole groups allow. A provider's
+    own compaction decides itself how much remains, so neither an aim nor the target percentage counts for it: it is
+    given all but the newest group; Claude all but the newest turns. Strategies that can't be cut for are left out.
     """
     names = strategies_of(sizing) if strategies is None else strategies
-    barred = barred_cuts(sizing.history, sizing.request.target)
-    chosen = None
-    if ANTHROPIC in names and (own := _barred_for_claude(sizing, view)):
-        chosen = _plan(sizing, view, aim, why, names, barred | own)
-        names = names if chosen else tuple(name for name in names if name != ANTHROPIC)
-    return chosen or _plan(sizing, view, aim, why, names, barred)
+    own = _own_cut(sizing, view, why, names) if any(name in NATIVE for name in names) else None
+    text = _text_cut(sizing, view, aim, why) if any(name not in NATIVE for name in names) else None
+    names = tuple(name for name in names if (own if name in NATIVE else text) is not None)
+    cut = text or own
+    if cut is None:
+        return None
+    policy, limits, size = sizing.policy, sizing.limits(), sizing.measured(view)
+    room = policy.room(limits.window or size.tokens, size.shrunk(aim))
+    assumed = int(size.tokens * REFUSED_SHARE) if why == "overflow" else None
+    return Plan(cut, room, limits.window or assumed, names, own)
+
+
+def _own_cut(sizing: Sizing, view: View, why: Why, names: tuple[str, ...]) -> Cut | None:
+    """The latest cut whose items the provider's own compaction takes within its window; for Claude's the earliest that
+    leaves no more than the newest turns: beside its block they stay valid, thinking and all."""
+    history, policy, size, limits = sizing.history, sizing.policy, sizing.measured(view), sizing.limits()
+    claude = ANTHROPIC in names
+    barred = barred_cuts(history, sizing.request.target) | (_barred_for_claude(sizing, view) if claude else frozenset())
+    local = size.local - history.overhead
+    keep = 0
+    if claude:
+        recent = policy.recent(limits.window)
+        if recent is None:
+            recent = min(OWN_RECENT, (limits.window or size.tokens) // OWN_RECENT_SHARE)
+        keep = min(size.shrunk(recent), local // OWN_RECENT_PART)
+    window = limits.window or (int(size.tokens * REFUSED_SHARE) if why == "overflow" else None)
+    limit = min((it for it in (window, limits.limit) if it), default=None)
+    half = (size.shrunk(window) if window else size.local) // 2
+    return choose(
+        history.facts,
+        [entry.tokens for entry in history.entries],
+        covered=view.covered,
+        room=keep,
+        tail_max=half,
+        head_max=None if limit is None else size.shrunk(largest(limit)) - history.overhead - view.artifact_tokens,
+        min_gain=_least_gain(sizing, view, why),
+        retain_system_max=half // 4,
+        barred=barred,
+        keep_last=policy.preserve_last_n if claude else None,
+    )
 
 
 def _barred_for_claude(sizing: Sizing, view: View) -> frozenset[int]:
@@ -122,16 +181,15 @@ def _barred_for_claude(sizing: Sizing, view: View) -> frozenset[int]:
     return same_role_cuts(sizing.history) if sizing.request.target.binds_thinking else frozenset()
 
 
-def _plan(
-    sizing: Sizing, view: View, aim: int, why: Why, strategies: tuple[str, ...], barred: frozenset[int]
-) -> Plan | None:
+def _text_cut(sizing: Sizing, view: View, aim: int, why: Why) -> Cut | None:
+    """The cut that brings a view down to `aim` real tokens, a summary that takes all its room included."""
     history, policy = sizing.history, sizing.policy
     size, limits = sizing.measured(view), sizing.limits()
     recent = _recent(policy, limits, aim, why)
     aim = size.shrunk(aim)
     room = policy.room(limits.window or size.tokens, aim)
     half_window = size.shrunk(limits.window) // 2 if limits.window else aim
-    cut = choose(
+    return choose(
         history.facts,
         [entry.tokens for entry in history.entries],
         covered=view.covered,
@@ -139,15 +197,9 @@ def _plan(
         tail_max=half_window if recent is None else min(half_window, max(1, size.shrunk(recent))),
         min_gain=_least_gain(sizing, view, why),
         retain_system_max=max(0, aim // 4),
-        barred=barred,
+        barred=barred_cuts(history, sizing.request.target),
         keep_last=policy.preserve_last_n,
     )
-    if cut is None:
-        return None
-    assumed = int(size.tokens * REFUSED_SHARE) if why == "overflow" else None
-    before = int(size.tokens / size.ratio)
-    most = before - max(1, (before - aim) // 2)
-    return Plan(cut, room, limits.window or assumed, strategies, most)
 
 
 def _recent(policy: Policy, limits: Budget, aim: int, why: Why) -> int | None:
@@ -185,7 +237,7 @@ def compact(
     if chosen is None:
         raise CompactionFailed("nothing_to_compact")
     before = sizing.measured(shown).tokens
-    yield Notify("compacting", {"why": why, "items": chosen.cut.at, "from": view.covered, "tokens": before})
+    yield Notify("compacting", {"why": why, "items": chosen.first.at, "from": view.covered, "tokens": before})
     try:
         made = yield compaction_of(sizing, view, chosen, why, base)
     except NothingHelped as error:
@@ -196,7 +248,7 @@ def compact(
         raise
     assert isinstance(made, Made)
     yield from _told(made.failed)
-    checkpoint = checkpoint_of(sizing, chosen.cut.at, made, before)
+    checkpoint = checkpoint_of(sizing, chosen.cut_for(made.strategy).at, made, before)
     # The newest words may be others by now than those that an earlier turn kept beside the summary.
     place = applied if prepared else replaced
     smaller = place(sizing.history, checkpoint, sizing.request.target)
@@ -307,21 +359,25 @@ def compaction_of(
 ) -> Compact:
     """The effect that carries out a plan. Its key is the same for every history that begins with these items."""
     request, target, kit, history = sizing.request, sizing.request.target, sizing.kit, sizing.history
-    at, retained = chosen.cut.at, chosen.cut.retained
+    cuts = tuple({chosen.cut_for(name): None for name in chosen.strategies})
+    numbers = [number for cut in cuts for number in (len(cut.retained), *cut.retained)]
     key = kit.hasher.mix(
         "\0".join(chosen.strategies).encode(),
         binding_of(target, request.conversation.dialect).encode(),
         request.tenant,
         view.chain,
-        history.chain.links[at],
+        *(history.chain.links[cut.at] for cut in cuts),
         history.head,
         target.endpoint.encode(),
         target.model.encode(),
         target.summary_model.encode(),
         *(model.encode() for model, _window in target.summarizers),
         kit.options(target, request.conversation.dialect).focus.encode(),
-        *(number.to_bytes(8, "big") for number in (chosen.room, chosen.window or 0, *retained)),
+        *(number.to_bytes(8, "big") for number in (chosen.room, chosen.window or 0, *numbers)),
     )
+
+    local = sizing.measured(view).local
+    most = local - max(1, local // OWN_FREES)
 
     def one(name: str, to: Target, calls: int) -> Generator[Call, Reply, Summary | Minted]:
         # Read here: where the work is a joined flight's, or is done in a thread, the request needs no time for it.
@@ -330,7 +386,8 @@ def compaction_of(
         if name in kit.custom:
             asked = _asked_of_custom(sizing, view, chosen, why, base)
             return (yield from custom.work(name, asked, kit.custom[name]))
-        return (yield from minting(name, sizing, view, at, retained, window=chosen.window, most=chosen.most))
+        cut = chosen.cut_for(name)
+        return (yield from minting(name, sizing, view, cut.at, cut.retained, window=chosen.window, most=most))
 
     def work() -> Work:
         failed: list[Failure] = []

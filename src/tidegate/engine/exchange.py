@@ -318,9 +318,9 @@ class _Story:
         if chosen is None:
             reason = "nothing_to_compact"
             return reason, None
-        after = int((self.history.overhead + chosen.room + chosen.cut.kept_tokens) * self.sizing.measured(view).ratio)
+        after = int((self.history.overhead + chosen.room + chosen.first.kept_tokens) * self.sizing.measured(view).ratio)
         ways = ", ".join(chosen.strategies)
-        yield Notify("skipped", {"reason": "shadow", "items": chosen.cut.at, "after": after, "ways": ways})
+        yield Notify("skipped", {"reason": "shadow", "items": chosen.first.at, "after": after, "ways": ways})
         return reason, after
 
     def _held_back(self, tokens: int) -> str:

@@ -41,6 +41,9 @@ CLAUDES: Final[Mapping[Way, Callable[[Passage, Options], Minting]]] = {
 }
 """Strategy `anthropic`, by the way that the platform and the model have."""
 
+NATIVE: Final = frozenset({*STRATEGIES, ANTHROPIC})
+"""Strategies that are the provider's own."""
+
 SPARE_SHARE: Final = 16
 """Of a window, the part that is left free for the provider's own prompt and its summary."""
 
@@ -75,6 +78,11 @@ def readable(checkpoint: Checkpoint, history: History, target: Target, refused: 
         and checkpoint.head == history.head
         and not refused.holds(checkpoint.tenant, checkpoint.chain, artifact.binding, now=now)
     )
+
+
+def largest(window: int) -> int:
+    """Tokens that a provider's own compaction can be given: its prompt and summary must fit the window too."""
+    return window - window // SPARE_SHARE - SPARE
 
 
 def minting(
@@ -141,7 +149,7 @@ def _passage(sizing: Sizing, view: View, at: int, retained: tuple[int, ...], win
     sums, ratio = history.past.sums, sizing.measured(view).ratio
     items = forwarded(history, view, target, at)
     size = ceil((history.overhead + view.artifact_tokens + sums[at] - sums[view.covered]) * ratio)
-    if window is not None and size > window - window // SPARE_SHARE - SPARE:
+    if window is not None and size > largest(window):
         # No provider's compaction takes more than its window.
         limit = window - window // FITTED_SHARE
         smaller = fitted(history.conversation.dialect, items, int(limit / ratio) - history.overhead)

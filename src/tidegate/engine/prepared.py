@@ -28,8 +28,15 @@ class Prepared:
     """Endpoint and credential."""
     strategies: tuple[str, ...] = ("summary",)
     """To be tried in turn."""
-    most: int = 0
-    """Estimated tokens that a provider's own compaction may leave."""
+    own: Cut | None = None
+    """For the provider's own compaction, where one is tried."""
+    own_link: bytes = b""
+
+    @property
+    def cuts(self) -> tuple[tuple[Cut, bytes], ...]:
+        """Each of the cuts, with its chain."""
+        one = (self.cut, self.link)
+        return (one,) if self.own is None or self.own == self.cut else (one, (self.own, self.own_link))
 
 
 @dataclass(frozen=True, slots=True)
