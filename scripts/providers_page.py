@@ -91,6 +91,9 @@ def _section(provider: Provider) -> Iterator[str]:
     facts += [
         f"A threshold of `{name}` is {least:,} tokens or more." for name, least in provider.minimum_trigger.items()
     ]
+    if provider.refusals:
+        ids = (f"`{rule.id}` ({rule.kind})" for rule in provider.refusals)
+        facts.append(f"Refusals known by words of its own: {', '.join(ids)}.")
     facts += [f"{name.replace('-', ' ').capitalize()}: `{url}`" for name, url in provider.elsewhere.items()]
     if facts:
         yield "\n".join(f"- {fact}" for fact in facts)
