@@ -19,26 +19,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rig.verdicts import table
-from tidegate.compactors.strategy import Call, CompactionFailed, Reply
+from tidegate.compactors.strategy import Call
 from tidegate.compactors.summary import Options, default_options
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
-from tidegate.context.policies import NAMED, Named
-from tidegate.engine.effects import (
-    Compact,
-    Deliver,
-    Effect,
-    Find,
-    Finish,
-    Head,
-    Made,
-    Notify,
-    Prepare,
-    Save,
-    Send,
-    Work,
-)
-from tidegate.engine.exchange import exchange
+from tidegate.context.policies import NAMED, Named, at_work
+from tidegate.drive import rehearsal
 from tidegate.engine.request import Kit, Request, Target
 from tidegate.engine.router import Wanted
 from tidegate.overflow.classify import classify
@@ -46,14 +32,12 @@ from tidegate.overflow.window import Windows
 from tidegate.providers import load
 from tidegate.simulator import summarizer, tokens
 from tidegate.store import MemoryStore
-from tidegate.wire.conversation import DialectName, Usage
+from tidegate.wire.conversation import DialectName
 
 HASHER = Hasher(b"b" * 32)
 TENANT = HASHER.tenant(b"sk-bench")
 CATALOGUE = load()
 MODEL = "gpt-5.4"
-CACHED = 0.1
-"""Price of a cached token, as a share of an uncached one's."""
 FRESH = 20
 """Tool results that an agent at work still looks at."""
 THRESHOLD = 85
@@ -143,48 +127,48 @@ _VOCABULARY = (
 # -- the world --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Items:
+    """A body as the simulated provider counts it."""
+
+    raw: list[bytes]
+    sizes: list[int]
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.sizes)
+
+    def shared(self, other: Items) -> int:
+        return sum(self.sizes[: self._common(other)])
+
+    def begins(self, other: Items) -> bool:
+        return self._common(other) == len(self.raw)
+
+    def _common(self, other: Items) -> int:
+        pairs = zip(self.raw, other.raw, strict=False)
+        return next((n for n, (one, two) in enumerate(pairs) if one != two), min(len(self.raw), len(other.raw)))
+
+
 @dataclass
 class Ruler:
-    """Counts bodies as the simulated provider does, and what of them its prompt cache has."""
+    """Counts bodies as the simulated provider does."""
 
-    last: list[bytes] = field(default_factory=list)
     known: dict[bytes, int] = field(default_factory=dict)
 
-    def items(self, body: bytes) -> list[bytes]:
+    def __call__(self, dialect: DialectName, model: str, body: bytes) -> Items:
         found = json.loads(body)
         beside = [found.get("tools")] if found.get("tools") else []
-        return [json.dumps(it).encode() for it in [*beside, *found["messages"]]]
-
-    def size(self, items: list[bytes]) -> int:
-        total = 0
-        for raw in items:
-            if raw not in self.known:
-                self.known[raw] = tokens.item(json.loads(raw))
-            total += self.known[raw]
-        return total
-
-    def shared(self, items: list[bytes]) -> int:
-        """How many of the items the last request began with."""
-        pairs = zip(items, self.last, strict=False)
-        return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(items), len(self.last)))
+        raw = [json.dumps(it).encode() for it in [*beside, *found["messages"]]]
+        for it in raw:
+            if it not in self.known:
+                self.known[it] = tokens.item(json.loads(it))
+        return Items(raw, [self.known[it] for it in raw])
 
 
 @dataclass
-class Sheet:
+class Sheet(rehearsal.Sheet):
     """What a session came to. Tokens of the simulator's ruler."""
 
-    sent: int = 0
-    reused: int = 0
-    """Of those: identical to the beginning of the request before."""
-    largest: int = 0
-    requests: int = 0
-    compactions: int = 0
-    refused: int = 0
-    summary_new: int = 0
-    summary_reused: int = 0
-    summary_written: int = 0
-    broken: int = 0
-    """Requests whose beginning was not the whole of the one before, though nothing was compacted."""
     alive: int = 0
     planted: int = 0
     fresh: list[float] = field(default_factory=list)
@@ -195,20 +179,12 @@ class Sheet:
         """The same over all requests."""
         return sum(self.fresh) / len(self.fresh)
 
-    @property
-    def cost(self) -> float:
-        """Input tokens, the cached ones at a tenth, those of summary calls and what these wrote included."""
-        new = self.sent - self.reused + self.summary_new + self.summary_written
-        return new + CACHED * (self.reused + self.summary_reused)
-
 
 class Bench:
     """One session under one policy."""
 
     def __init__(self, named: Named, window: int) -> None:
-        self.sheet, self.ruler, self.store, self.window = Sheet(), Ruler(), MemoryStore(), window
-        self.prepared: dict[bytes, Made] = {}
-        self.body = b""
+        self.sheet, self.body = Sheet(), b""
         provider = CATALOGUE.get("openai")
         self.target = Target(
             "openai", "https://api.openai.com/v1", MODEL, window=window, own_window=True, policy=named.policy,
@@ -226,100 +202,19 @@ class Bench:
             HASHER, Ledger(HASHER), Windows(),
             lambda name, refusal, sent: classify(refusal, CATALOGUE.rules(name), sent=sent), options=asked,
         )  # fmt: skip
+        self.stage = rehearsal.Stage(self.kit, MemoryStore(), Ruler(), _summed_up, tokens.words, sheet=self.sheet)
 
     def request(self, body: bytes, now: float) -> None:
         conversation = self.kit.recall.read("chat", body)
-        life = exchange(Request("r", conversation, TENANT, self.target, now), self.kit)
-        self.compacted, self.body = False, b""
-        try:
-            effect = next(life)
-            while True:
-                try:
-                    result = self._perform(effect, conversation.raw)
-                except CompactionFailed as error:
-                    effect = life.throw(error)
-                else:
-                    effect = life.send(result)
-        except StopIteration:
-            pass
+        self.body = self.stage.request(Request("r", conversation, TENANT, self.target, now)).body
 
-    def _perform(self, effect: Effect, raw: bytes) -> object:
-        match effect:
-            case Find():
-                return self.store.find(effect.tenant, effect.bucket, effect.chains)
-            case Save(tenant, record):
-                (self.store.report(tenant, record) if not hasattr(record, "artifact") else self.store.save(record))
-            case Compact():
-                self.compacted = True
-                self.sheet.compactions += 1
-                return self.prepared.pop(effect.key, None) or self._made(effect.work())
-            case Prepare():
-                try:
-                    self.prepared[effect.key] = self._made(effect.work())
-                except CompactionFailed as error:
-                    effect.ended(error)
-                    return True
-                effect.ended(self.prepared[effect.key])
-                return True
-            case Send(body):
-                return self._answered(raw if body is None else body)
-            case Deliver():
-                return Finish(Usage(self.size, 200, self.cached), "stop")
-            case Notify():
-                pass
-        return None
 
-    def _answered(self, body: bytes) -> Head:
-        sheet, ruler = self.sheet, self.ruler
-        items = ruler.items(body)
-        shared = ruler.shared(items)
-        self.size, self.cached = ruler.size(items), ruler.size(items[:shared])
-        if self.size > self.window:
-            sheet.refused += 1
-            text = (
-                f"This model's maximum context length is {self.window} tokens. However, your messages resulted in "
-                f"{self.size} tokens."
-            )
-            refusal = {"error": {"message": text, "type": "invalid_request_error", "code": "context_length_exceeded"}}
-            return Head(0, 400, {}, json.dumps(refusal).encode())
-        sheet.requests += 1
-        sheet.sent += self.size
-        sheet.reused += self.cached
-        sheet.largest = max(sheet.largest, self.size)
-        sheet.broken += bool(ruler.last) and not self.compacted and shared < len(ruler.last)
-        ruler.last, self.body = items, body
-        return Head(0, 200, {})
-
-    def _made(self, work: Work) -> Made:
-        try:
-            call = next(work)
-            while True:
-                call = work.send(self._summed_up(call))
-        except StopIteration as end:
-            made: Made = end.value
-            return made
-
-    def _summed_up(self, call: Call) -> Reply:
-        items = self.ruler.items(call.body)
-        shared = self.ruler.shared(items)
-        size, cached = self.ruler.size(items), self.ruler.size(items[:shared])
-        body = json.loads(call.body)
-        cap = body.get("max_completion_tokens") or body.get("max_tokens") or 8_192
-        last = body["messages"][-1]["content"]
-        fence = summarizer.fence_in(last)
-        if fence is None:  # it rides: all that comes before the question
-            fence = summarizer.Fence("\n".join(str(it.get("content") or "") for it in body["messages"][:-1]))
-        text = summarizer.summarize(fence, cap)
-        written = tokens.words(text)
-        self.sheet.summary_new += size - cached
-        self.sheet.summary_reused += cached
-        self.sheet.summary_written += written
-        answer = {
-            "object": "chat.completion", "model": MODEL,
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": size, "completion_tokens": written, "total_tokens": size + written},
-        }  # fmt: skip
-        return Reply(200, json.dumps(answer).encode(), {"content-type": "application/json"})
+def _summed_up(call: Call, read: int, most: int) -> str:
+    messages = json.loads(call.body)["messages"]
+    fence = summarizer.fence_in(messages[-1]["content"])
+    if fence is None:  # it rides: all that comes before the question
+        fence = summarizer.Fence("\n".join(str(it.get("content") or "") for it in messages[:-1]))
+    return summarizer.summarize(fence, most)
 
 
 def run(named: Named, turns: int, window: int) -> Sheet:
@@ -334,13 +229,6 @@ def run(named: Named, turns: int, window: int) -> Sheet:
         bench.sheet.fresh.append(sum(json.dumps(it)[1:-1] in text for it in newest) / len(newest))
     bench.sheet.planted, bench.sheet.alive = len(script.planted), sum(said in text for said in script.planted)
     return bench.sheet
-
-
-def as_it_is(named: Named) -> Named:
-    """The policy of that name, compacting by itself."""
-    return (
-        named if named.policy.enabled else replace(named, policy=replace(named.policy, enabled=True, on_overflow=True))
-    )
 
 
 def level(named: Named) -> Named:
@@ -394,7 +282,7 @@ def main() -> int:
     options.add_argument("--turns", type=int, default=400)
     options.add_argument("--window", type=int, default=64_000)
     given = options.parse_args()
-    for title, kind in (("as they are", as_it_is), (f"all from {THRESHOLD} % of the window on", level)):
+    for title, kind in (("as they are", at_work), (f"all from {THRESHOLD} % of the window on", level)):
         sheets = {name: run(kind(named), given.turns, given.window) for name, named in NAMED.items()}
         print(f"\n{given.turns} turns, a window of {given.window:,} tokens, {title}\n")
         print(table(HEADER, [row(name, sheet) for name, sheet in sheets.items()]))

@@ -19,6 +19,7 @@ COMMANDS = {
     "classify": "classify_command",
     "status": "status_command",
     "compact": "compact_command",
+    "replay": "replay_command",
     "checkpoints": "checkpoints_command",
     "windows": "windows_command",
     "capabilities": "capabilities_command",

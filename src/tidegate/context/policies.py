@@ -90,6 +90,13 @@ NAMED: Final[Mapping[str, Named]] = {
 }
 """By the name that `compaction.policy` takes."""
 
+
+def at_work(named: Named) -> Named:
+    """The same, compacting by itself: `rho` does so only where somebody turns it on."""
+    policy = named.policy
+    return named if policy.enabled else replace(named, policy=replace(policy, enabled=True, on_overflow=True))
+
+
 KEPT: Final = ("enabled", "on_overflow", "prepare_percent")
 """What is said of all models counts for one whose policy is named, too."""
 
