@@ -210,6 +210,25 @@ class TestChoose:
         cut = pick(facts, [10] * 7, room=40)
         assert cut == Cut(5, (1, 2), 40)
 
+    def test_results_that_the_model_has_not_answered_stay_though_the_user_has_said_more(self) -> None:
+        facts = [human(), says("a"), result("a"), says("b", "c"), result("b"), result("c"), human()]
+        tokens = [10, 10, 10, 10, 200, 200, 10]
+        assert pick(facts, tokens, room=50) == Cut(6, (), 10)
+        assert pick(facts, tokens, room=50, unanswered_max=420) == Cut(3, (), 420)
+        assert pick(facts, tokens, room=50, unanswered_max=419) == Cut(6, (), 10)
+
+    def test_parallel_calls_of_one_item_each_are_one_turn(self) -> None:
+        facts = [human(), says(), says("a"), says("b"), result("a"), result("b"), human()]
+        assert pick(facts, [10] * 7, room=10, unanswered_max=50) == Cut(2, (), 50)
+
+    def test_results_that_are_answered_need_not_stay(self) -> None:
+        facts = [human(), says("a"), result("a"), says(), human()]
+        assert pick(facts, [10] * 5, room=10, unanswered_max=1000) == Cut(4, (), 10)
+
+    def test_unanswered_results_stay_only_where_something_is_gained(self) -> None:
+        facts = [human(), says("a"), result("a"), human()]
+        assert pick(facts, [10] * 4, room=10, unanswered_max=1000, min_gain=20) == Cut(3, (), 10)
+
     def test_sizes_must_match_the_items(self) -> None:
         with pytest.raises(ValueError, match="5 items, but 4 sizes"):
             pick(TALK, [10] * 4, room=30)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -186,6 +186,13 @@ def newest_words(facts: Sequence[Facts]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def unanswered(facts: Sequence[Facts], safe: Callable[[int], bool]) -> int:
+    """Where that begins which the model has not answered yet: the assistant's last turn and all after it, in whole
+    groups; 0 where there is none. `safe` tells where the history may be cut."""
+    spoke = next((i for i in range(len(facts) - 1, 0, -1) if facts[i].role == "assistant"), 0)
+    return next((i for i in range(spoke, 0, -1) if safe(i)), 0)
+
+
 def choose(
     facts: Sequence[Facts],
     tokens: Sequence[int],
@@ -198,6 +205,7 @@ def choose(
     barred: Collection[int] = (),
     keep_last: int | None = None,
     head_max: int | None = None,
+    unanswered_max: int = 0,
 ) -> Cut | None:
     """The earliest legal cut after `covered` that leaves at most `room` and `tail_max` estimated tokens, and no more
     than the last `keep_last` items; where none does, the latest that leaves the newest group whole. None where there
@@ -205,6 +213,9 @@ def choose(
 
     Where no more than `head_max` tokens may go at once, it is the latest cut by which no more do, if that leaves
     `tail_max` at most.
+
+    Results that the model has not answered yet stay, with their calls, though more than `room` or `tail_max` is left
+    then, as long as that is `unanswered_max` at most: whatever replaces them, it would answer without having seen them.
 
     Retained are the newest human item where it lies before the cut, with what it needs to stay legal (the
     calls that it answers, the items that it names), and system items from inside the history, newest first while
@@ -224,10 +235,18 @@ def choose(
     words = newest_words(facts)
     systems = [i for i in range(n - 1, -1, -1) if facts[i].role == "system" and i not in words]
     limit = min(room, tail_max)
+
+    def cut_at(at: int) -> Cut:
+        retained = _retained(at, words, systems, tokens, retain_system_max)
+        return Cut(at, retained, before[n] - before[at] + sum(tokens[i] for i in retained))
+
+    def gains(cut: Cut) -> bool:
+        gone = before[cut.at] - before[covered] - sum(tokens[i] for i in cut.retained if i >= covered)
+        return gone >= max(1, min_gain)
+
     chosen = None
     for at in candidates:
-        retained = _retained(at, words, systems, tokens, retain_system_max)
-        cut = Cut(at, retained, before[n] - before[at] + sum(tokens[i] for i in retained))
+        cut = cut_at(at)
         too_much = head_max is not None and before[at] - before[covered] > head_max
         if chosen and too_much and chosen.kept_tokens <= tail_max:
             break
@@ -235,9 +254,12 @@ def choose(
         if chosen.kept_tokens <= limit:
             break
     assert chosen is not None
-    gone = before[chosen.at] - before[covered]
-    gain = gone - sum(tokens[i] for i in chosen.retained if i >= covered)
-    return chosen if gain >= max(1, min_gain) else None
+    fresh = unanswered(facts, safe.__getitem__)
+    if chosen.at > fresh and any(item.results for item in facts[fresh:]):
+        latest = max((i for i in candidates if i <= fresh), default=None)
+        if latest is not None and (cut := cut_at(latest)).kept_tokens <= unanswered_max and gains(cut):
+            return cut
+    return chosen if gains(chosen) else None
 
 
 def _retained(

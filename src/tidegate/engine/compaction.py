@@ -170,6 +170,7 @@ def _own_cut(sizing: Sizing, view: View, why: Why, names: tuple[str, ...]) -> Cu
         retain_system_max=half // 4,
         barred=barred,
         keep_last=policy.preserve_last_n if claude else None,
+        unanswered_max=min(half, local - size.local // OWN_FREES),
     )
 
 
@@ -189,6 +190,10 @@ def _text_cut(sizing: Sizing, view: View, aim: int, why: Why) -> Cut | None:
     aim = size.shrunk(aim)
     room = policy.room(limits.window or size.tokens, aim)
     half_window = size.shrunk(limits.window) // 2 if limits.window else aim
+    # A refused request has to get small; else it is enough that it is not due again at once.
+    most = (
+        aim if why == "overflow" or limits.threshold is None else max(aim, (aim + size.shrunk(limits.threshold)) // 2)
+    )
     return choose(
         history.facts,
         [entry.tokens for entry in history.entries],
@@ -199,6 +204,7 @@ def _text_cut(sizing: Sizing, view: View, aim: int, why: Why) -> Cut | None:
         retain_system_max=max(0, aim // 4),
         barred=barred_cuts(history, sizing.request.target),
         keep_last=policy.preserve_last_n,
+        unanswered_max=min(half_window, max(0, most - history.overhead - room)),
     )
 
 

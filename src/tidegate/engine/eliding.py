@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from tidegate.compactors.elide import LEAST, WHOLE
+from tidegate.context.cut import unanswered
 from tidegate.engine.checkpoint import ELIDED, Artifact, Checkpoint
 from tidegate.engine.router import ELIDE
 from tidegate.engine.sizing import Sizing
@@ -106,8 +107,7 @@ def _tail(sizing: Sizing, aim: int) -> int:
     in whole groups; and before that whatever fits a share of the aim, estimated."""
     history = sizing.history
     past, sums = history.past, history.past.sums
-    spoke = next((p for p in range(len(past) - 1, 0, -1) if past.facts[p].role == "assistant"), 0)
-    start = next((p for p in range(spoke, 0, -1) if past.safe(p)), 0)
+    start = unanswered(past.facts, past.safe)
     room = aim // TAIL_SHARE
     while start > 0 and sums[-1] - sums[start - 1] <= room:
         start -= 1
