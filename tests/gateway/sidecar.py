@@ -16,7 +16,14 @@ class Handler(BaseHTTPRequestHandler):
         shown = {"path": self.path, "headers": dict(self.headers), "view": view}
         print(json.dumps(shown), flush=True)
         if self.path == "/wants":
-            self.told({"wants": MOOD != "unwilling"})
+            self.told({"wants": MOOD != "unwilling", "plans": MOOD == "plans"})
+            return
+        if self.path == "/plan":
+            prompt = [{"role": "user", "content": "<transcript>FACT-00</transcript> Sum it up."}]
+            self.told({"call": {"body": {"messages": prompt, "max_tokens": 200}, "keep": "kept"}})
+            return
+        if self.path == "/finish":
+            self.told({"summary": f"NOTES {view['keep']} {view['reply']['finish']} {view['reply']['text']}"})
             return
         facts = [word for item in view["items"][: view["until"]] for word in json.dumps(item).split() if "FACT" in word]
         if MOOD == "slow":

@@ -91,6 +91,9 @@ def test_a_sidecar_writes_what_replaces_the_past():
     assert view["items"] == messages()
     assert 0 == view["since"] < view["until"] < len(view["items"])
     assert view["previous"] == ""
+    assert len(view["item_tokens"]) == len(view["items"])
+    assert 0 < sum(view["item_tokens"]) <= view["tokens"]
+    assert view["target"] < view["threshold"] <= view["tokens"]
     assert "sk-secret" not in json.dumps(shown)
     assert not any(name.lower() == "authorization" for one in shown for name in one["headers"])
 
@@ -104,6 +107,28 @@ def test_where_it_gives_nothing_of_use_the_next_way_answers(mood):
         assert (got.status_code, got.headers["x-tidegate-strategy"]) == (200, "summary")
         assert served.of("summary")
         assert served.violations == []
+
+
+def test_a_call_that_it_plans_is_made_with_the_clients_credential_which_it_never_sees():
+    with sidecar("plans") as (url, shown), gate(url, timeout=3) as served:
+        got = ask(served)
+        assert got.headers["x-tidegate-strategy"] == "notes"
+        assert int(got.headers["x-tidegate-compaction-input-tokens"]) > 0
+        (planned,) = [seen for seen in served.records if b"Sum it up." in seen.body]
+        assert "authorization" in planned.headers
+        assert json.loads(planned.body)["model"] == "m"
+        assert "NOTES kept stop" in served.of("main")[-1].body.decode()
+        assert served.violations == []
+    assert [one["path"] for one in shown] == ["/wants", "/plan", "/finish"]
+    assert "sk-secret" not in json.dumps(shown)
+
+
+@pytest.mark.parametrize(("name", "rests"), [("PlansWhatIsRefused", False), ("Gives", False), ("Raises", True)])
+def test_only_a_failure_of_its_own_makes_it_rest(name, rests):
+    with gate(f"{__name__}:{name}") as served:
+        assert ask(served).headers["x-tidegate-strategy"] == "summary"
+        seen = served.app.kit.capabilities.missing(f"{served.simulator.url}/v1", "m", ("notes",), now=time.time())
+        assert bool(seen) == rests
 
 
 def test_where_it_is_not_there_the_next_way_answers_and_later_turns_do_not_ask():
@@ -133,6 +158,42 @@ class Whole:
 
     async def compact(self, view: Any) -> str:
         return f"NOTES of {view['until'] - view['since']} items"
+
+
+class Plans:
+    """The long form."""
+
+    def wants(self, view: Any) -> bool:
+        return view["recent"] == view["items"][view["since"] :]
+
+    async def plan(self, view: Any) -> Any:
+        shown = json.dumps(view["items"][: view["until"]])
+        prompt = [{"role": "user", "content": f"<transcript>{shown}</transcript> Sum it up."}]
+        return {"body": {"messages": prompt, "max_tokens": view["room"]}, "keep": view["target"]}
+
+    def finish(self, reply: Any) -> str | None:
+        kept = f"{reply['keep']} {reply['body']['usage']['prompt_tokens'] > 0}"
+        return f"NOTES {kept} {reply['text'][:400]}" if reply["finish"] in ("stop", "length") else None
+
+
+class PlansNothing(Plans):
+    def plan(self, view: Any) -> None:  # type: ignore[override]
+        return None
+
+
+class PlansNonsense(Plans):
+    def plan(self, view: Any) -> Any:  # type: ignore[override]
+        return {"messages": []}
+
+
+class PlansWhatIsRefused(Plans):
+    def plan(self, view: Any) -> Any:  # type: ignore[override]
+        return {"body": {"messages": []}}
+
+
+class MakesNothing(Plans):
+    def finish(self, reply: Any) -> None:
+        return None
 
 
 class Unwilling(Whole):
@@ -166,6 +227,11 @@ plain = SimpleNamespace(compact=lambda view: "NOTES of a function")
     [
         ("Whole", "notes"),
         ("plain", "notes"),
+        ("Plans", "notes"),
+        ("PlansNothing", "summary"),
+        ("PlansNonsense", "summary"),
+        ("PlansWhatIsRefused", "summary"),
+        ("MakesNothing", "summary"),
         ("Unwilling", "summary"),
         ("Raises", "summary"),
         ("Hangs", "summary"),

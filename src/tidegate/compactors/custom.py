@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
-from tidegate.wire.conversation import DialectName, JsonObject, JsonValue
+from tidegate.wire import ANSWERS, REQUESTS
+from tidegate.wire.conversation import Answer, DialectName, JsonObject, JsonValue, Usage
 from tidegate.wire.jsontext import dumps, loads
 
 WANTS_SECONDS: Final = 2.0
@@ -19,6 +20,9 @@ WANTS_SECONDS: Final = 2.0
 
 TOO_LONG: Final = 2
 """Times its room that a text may take."""
+
+DROPPED: Final = frozenset({"idempotency-key", "x-idempotency-key", "content-encoding"})
+"""Headers of the client's that are not for a call of another's making."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,12 @@ class Asked:
     tools: JsonValue = field(repr=False)
     retained: tuple[int, ...] = ()
     """Items before `until` that are sent again whatever it says."""
+    item_tokens: tuple[int, ...] = ()
+    """Of each item."""
+    threshold: int | None = None
+    """Tokens from which a compaction is due; None where the window is needed for that and unknown."""
+    target: int | None = None
+    """Tokens that a compaction aims for, None likewise."""
 
     def view(self) -> JsonObject:
         """As JSON."""
@@ -55,10 +65,13 @@ class Asked:
             "window": self.window,
             "trigger": self.trigger,
             "tokens": self.tokens,
+            "threshold": self.threshold,
+            "target": self.target,
             "room": self.room,
             "system": self.system,
             "tools": self.tools,
             "items": [*self.items],
+            "item_tokens": [*self.item_tokens],
             "since": self.since,
             "until": self.until,
             "previous": self.previous,
@@ -66,22 +79,65 @@ class Asked:
 
 
 def work(name: str, asked: Asked, timeout: float) -> Generator[Call, Reply, Summary]:
-    """Asks the compactor of that name whether it wants to, and for its text.
+    """Asks the compactor of that name whether it wants to, and for its text; or, where it says that it plans, for the
+    one call to the model in use that it wants to have made, and then for what it reads in the answer.
 
     Raises `CompactionFailed`: `custom_unwanted`, `custom_failed` (no answer, or an error), `custom_too_slow`,
-    `custom_invalid` (not what the schema says, or nothing of use).
+    `custom_invalid` (not what the schema says, or nothing of use), `custom_call_failed` (the model gave no answer to
+    the call that was planned).
     """
     body = dumps(asked.view())
-    wants = yield Call("/wants", body, timeout=min(timeout, WANTS_SECONDS), via=name)
-    if _told(wants).get("wants") is not True:
+    wants = _told((yield Call("/wants", body, timeout=min(timeout, WANTS_SECONDS), via=name)))
+    if wants.get("wants") is not True:
         raise CompactionFailed("custom_unwanted")
-    told = _told((yield Call("/compact", body, timeout=timeout, via=name)))
+    usage = Usage(0)
+    if wants.get("plans") is True:
+        told, usage = yield from _planned(name, asked, body, timeout)
+    else:
+        told = _told((yield Call("/compact", body, timeout=timeout, via=name)))
     text = told.get("summary")
+    if text is None and "summary" in told:
+        raise CompactionFailed("custom_unwanted")
     if not isinstance(text, str) or not text.strip() or len(text) > TOO_LONG * 4 * max(asked.room, 1):
         raise CompactionFailed("custom_invalid")
     if not _is_text(text):
         raise CompactionFailed("custom_invalid")
-    return Summary(text.strip(), 1, asked.retained, _count(told, "input_tokens"), _count(told, "output_tokens"))
+    read, written = _count(told, "input_tokens"), _count(told, "output_tokens")
+    return Summary(text.strip(), 1, asked.retained, usage.input_tokens + read, usage.output_tokens + written)
+
+
+def _planned(name: str, asked: Asked, view: bytes, timeout: float) -> Generator[Call, Reply, tuple[JsonObject, Usage]]:
+    """(what the compactor makes of the answer to its call, what that was billed for). The call goes where the client's
+    own requests go, with the client's credential: the compactor gives a body and sees neither."""
+    told = _told((yield Call("/plan", view, timeout=timeout, via=name)))
+    call = told.get("call")
+    if call is None and "call" in told:
+        raise CompactionFailed("custom_unwanted")
+    body = call.get("body") if isinstance(call, dict) else None
+    if not isinstance(call, dict) or not isinstance(body, dict) or not body:
+        raise CompactionFailed("custom_invalid")
+    accept = {"accept": "text/event-stream"} if body.get("stream") is True else {}
+    reply = yield Call(
+        REQUESTS[asked.dialect].PATH,
+        dumps({"model": asked.model, **body}),
+        add_headers=accept,
+        drop_headers=DROPPED,
+        timeout=timeout,
+    )
+    answer = ANSWERS[asked.dialect].read_answer(reply.body) if reply.status == 200 else None
+    if answer is None or answer.error:
+        raise CompactionFailed("custom_call_failed")
+    shown = dumps({"reply": _shown(reply, answer), "keep": call.get("keep")})
+    return _told((yield Call("/finish", shown, timeout=timeout, via=name))), answer.usage or Usage(0)
+
+
+def _shown(reply: Reply, answer: Answer) -> JsonObject:
+    """An answer as a compactor is shown it."""
+    try:
+        body = loads(reply.body)
+    except ValueError:  # a stream
+        body = None
+    return {"text": answer.text, "finish": answer.finish, "refusal": answer.refusal, "body": body}
 
 
 def _told(reply: Reply) -> JsonObject:

@@ -498,7 +498,7 @@ def _asked_of_custom(sizing: Sizing, view: View, chosen: Plan, why: Why, base: V
     request, history = sizing.request, sizing.history
     sealed = view.checkpoint is not None and view.checkpoint.artifact.kind == "opaque"
     start = (base or plain(history)) if sealed else view
-    conversation = request.conversation
+    conversation, limits = request.conversation, sizing.limits()
 
     def field(name: str) -> JsonValue:
         raw = conversation.field(name)
@@ -519,6 +519,9 @@ def _asked_of_custom(sizing: Sizing, view: View, chosen: Plan, why: Why, base: V
         system=field("system") or field("instructions") or lead or None,
         tools=field("tools"),
         retained=chosen.cut.retained,
+        item_tokens=tuple(entry.tokens for entry in history.entries),
+        threshold=limits.threshold,
+        target=limits.target,
     )
 
 

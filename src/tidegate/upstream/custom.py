@@ -86,18 +86,31 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """An object of this process: `should_compact(view)` and `compact(view)`, either of them async or not. The first
-    may be missing; the second gives a text, or None where it won't."""
+    """An object of this process: `wants(view)` (or `should_compact`) and `compact(view)`, either of them async or not.
+    The first may be missing; the second gives a text, or None where it won't. In place of `compact`, `plan(view)` may
+    give the one call to the model that is to be made, and `finish(reply)` the text that is made of its answer."""
 
     made: object
 
     def answer(self, path: str, body: bytes, timeout: float) -> bytes:
         """Calls it, in a thread of its own. Raises what it raises."""
-        view = loads(body)
+        made: Any = self.made
+        shown: Any = loads(body)
+        if path == "/finish":
+            return dumps({"summary": _result(made.finish({**shown["reply"], "keep": shown["keep"]}))})
+        view = {**shown, "recent": shown["items"][shown["since"] :]}
         if path == "/wants":
-            asks = getattr(self.made, "should_compact", None) or getattr(self.made, "wants", None)
-            return dumps({"wants": True if asks is None else bool(_result(asks(view)))})
-        return dumps({"summary": _result(self.made.compact(view))})  # type: ignore[attr-defined]
+            asks = getattr(made, "should_compact", None) or getattr(made, "wants", None)
+            wants = True if asks is None else bool(_result(asks(view)))
+            return dumps({"wants": wants, "plans": not _short(made)})
+        if path == "/plan":
+            return dumps({"call": _result(made.plan(view))})
+        return dumps({"summary": _result(made.compact(view))})
+
+
+def _short(made: object) -> bool:
+    """Whether it writes the text itself."""
+    return callable(getattr(made, "compact", None))
 
 
 def _result(value: Any) -> Any:
@@ -125,8 +138,8 @@ def found(use: str) -> Answers:
             made = made()
     except Exception as error:
         raise NoCompactor(f"{use} can't be loaded ({type(error).__name__}: {error})") from error
-    if not callable(getattr(made, "compact", None)):
-        raise NoCompactor(f"{use} has no function compact(view)")
+    if not _short(made) and not all(callable(getattr(made, name, None)) for name in ("plan", "finish")):
+        raise NoCompactor(f"{use} has no function compact(view), and not both plan(view) and finish(reply)")
     return Here(made)
 
 
