@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import openai
 import pytest
 from agents import hold
 from native import WAYS, WINDOW, agent_at, toml_of
@@ -302,6 +303,8 @@ def test_what_is_sealed_goes_to_the_key_that_sealed_it_though_another_has_rested
         turn = agent.ask()
         assert (turn.headers["x-tidegate-action"], turn.headers["x-tidegate-strategy"]) == ("compacted", "openai")
         agent.results(turn, "done")
+        # Until what this key has sealed stands for more than what the other has.
+        hold(agent, "steps", 4)
         second, compactions = used(gate)[-1], len(gate.of("compaction"))
         assert second != first
         keyring = next(iter(gate.app.conversations.keyrings._known.values()))
@@ -313,6 +316,26 @@ def test_what_is_sealed_goes_to_the_key_that_sealed_it_though_another_has_rested
         assert used(gate)[-1] == second
         assert gate.violations == []
         assert len(gate.of("compaction")) == compactions
+
+
+def test_what_a_client_had_compacted_by_itself_goes_to_the_key_that_sealed_it(monkeypatch):
+    """Its first item is another one then, by which alone another key might be chosen."""
+    with two_keys(monkeypatch, compaction__prepare="off") as gate:
+        client = openai.OpenAI(base_url=f"{gate.base}/v1", api_key="none", max_retries=0)
+        hidden = {"Authorization": openai.Omit()}
+        for talk in range(4):
+            given = client.responses.compact(
+                model=WAY.model, input=[{"role": "user", "content": f"talk {talk}: FACT-00"}], extra_headers=hidden
+            )
+            items: list[Any] = [json.loads(item.model_dump_json(exclude_none=True)) for item in given.output]
+            for turn in range(2):
+                items.append({"role": "user", "content": f"turn {turn}"})
+                answered = client.responses.with_raw_response.create(model=WAY.model, input=items, extra_headers=hidden)
+                assert answered.headers["x-tidegate-action"] == "relayed"
+                items += [json.loads(item.model_dump_json(exclude_none=True)) for item in answered.parse().output]
+            keys = {record.org for record in gate.records[-3:]}
+            assert len(keys) == 1
+        assert gate.violations == []
 
 
 def test_no_key_reaches_the_log_the_store_or_an_answer(monkeypatch, tmp_path, caplog):

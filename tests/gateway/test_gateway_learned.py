@@ -75,6 +75,29 @@ def test_a_client_that_brings_its_compaction_back_shows_that_there_are_more():
         assert way(gate, "first") == "openai"
 
 
+def test_what_a_client_had_compacted_by_itself_is_all_that_its_later_turns_hold():
+    """Nothing that Tidegate keeps of the history before it comes back, and not a byte of it changes."""
+    with running(unknown(), window=8000, **QUICK) as gate:
+        agent = late(gate, "first")
+        agent.history[0]["content"] = "FACT-00 is to be kept."
+        agent.results(agent.ask(), "done")
+        assert agent.turns[-1].headers["x-tidegate-action"] == "compacted"
+        client = openai.OpenAI(base_url=f"{gate.base}/v1", api_key="sk-agent-1", max_retries=0)
+        kinds = [item.get("type") for item in agent.history]
+        whole = max(n for n in range(12) if kinds[:n].count("function_call") == kinds[:n].count("function_call_output"))
+        given = client.responses.compact(model="m", input=agent.history[:whole]).output
+        agent.history = [json.loads(item.model_dump_json(exclude_none=True)) for item in given]
+        for words in ("And now?", "And then?"):
+            agent.history.append(agent.user(words))
+            shown = list(agent.history)
+            turn = agent.ask()
+            assert turn.headers["x-tidegate-action"] == "relayed"
+            assert json.loads(gate.of("main")[-1].body)["input"] == shown
+            assert "FACT-00" in gate.of("main")[-1].facts
+            agent.results(turn, "done")
+        assert gate.violations == []
+
+
 def test_one_models_own_list_teaches_for_the_others():
     toml = '[models."m-1"]\nwindow = 8000\nstrategies = ["openai", "summary"]\n'
     with running(unknown(), window=8000, toml=toml, **QUICK) as gate:

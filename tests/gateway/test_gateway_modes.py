@@ -98,6 +98,8 @@ def test_a_clients_own_compact_call_reaches_its_provider_as_it_came(front, prefi
     got = post(front.base, f"{prefix}/responses/compact", raw)
     assert (got.status, got.body) == (200, made)
     assert [(seen.target, bytes(seen.body)) for seen in front.upstream.seen] == [("/v1/responses/compact", raw)]
+    # So that it can be seen what the endpoint gave.
+    assert front.upstream.seen[0].one("accept-encoding") == "identity"
 
 
 # -- time and size ---------------------------------------------------------------------------------------------------

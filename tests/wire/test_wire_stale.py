@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.wire import read
-from tidegate.wire.stale import Stale, stale_in, without_stale
+from tidegate.wire.stale import Stale, foreign_in, stale_in, without_stale
 
 Json = dict[str, Any]
 
@@ -286,3 +286,25 @@ def _less(before: Json, now: Json) -> bool:
 def test_a_named_compaction_is_told_by_its_place():
     asked = conversation("responses", [ASK, compaction("cmp_1"), ASK])
     assert stale_in(asked, CODE.format("cmp_1").encode()) == Stale("compaction", frozenset({1}))
+
+
+FOREIGN = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "grok", "status": "completed"}
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ("Unknown parameter: 'input[1].status'.", True),
+        ("Invalid type for 'input[1].content': expected an array, but got null instead.", True),
+        ("Unknown parameter: 'input[0].status'.", False),
+        ("Unknown parameter: 'input[2].status'.", False),
+        ("Unknown parameter: 'input[9].status'.", False),
+        ("Unknown parameter: 'status'.", False),
+    ],
+)
+def test_what_another_maker_sealed_is_known_by_its_place(told: str, found: bool) -> None:
+    items = [{"role": "user", "content": "hi"}, FOREIGN, {"type": "reasoning", "summary": [], "status": "completed"}]
+    body = read("responses", json.dumps({"model": "m", "input": items}).encode())
+    assert foreign_in(body, told.encode()) == (Stale("thinking") if found else None)
+    other = read("messages", json.dumps({"model": "m", "messages": items[:1]}).encode())
+    assert foreign_in(other, told.encode()) is None

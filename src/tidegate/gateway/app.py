@@ -207,6 +207,7 @@ class App:
         await relay(
             arrival, where, client, receive, reason,
             targets=self.targets, pool=self.pool, environ=self.environ, capabilities=self.kit.capabilities,
+            keyrings=self.conversations.keyrings,
         )  # fmt: skip
 
     async def _health(self, path: str, client: AsgiClient) -> None:

@@ -34,6 +34,7 @@ from tidegate.gateway.heading import Headings
 from tidegate.gateway.keyring import Keyring, Keyrings, Turns
 from tidegate.gateway.kit import compactors_of
 from tidegate.gateway.messages import BYPASS, bypasses, unbound
+from tidegate.gateway.owners import sealed_in
 from tidegate.gateway.receiving import while_connected, whole_body
 from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
@@ -217,7 +218,8 @@ class Crossing:
         """Names of the keys that it may go out with, the conversation's own first; none where there is no choice."""
         if keyring is not None:
             beginning, bound = _beginning(reading, house.kit)
-            names = keyring.order(beginning)
+            held = sealed_in(reading.conversation) if bound and reading.conversation else ()
+            names = keyring.order_for(beginning, held)
             own = names[0], keyring.key(names[0])
 
             def headed(name: str, ring: Keyring = keyring) -> Headers:

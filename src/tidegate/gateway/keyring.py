@@ -6,12 +6,13 @@ Knows variables, headers and statuses; no conversation. Called for every convers
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.context.fingerprint import Hasher
 from tidegate.gateway.credentials import credential
+from tidegate.gateway.owners import Owners
 from tidegate.providers import Provider
 from tidegate.upstream.http import Headers
 
@@ -25,7 +26,7 @@ LONGEST: Final = 3600.0
 class Keyring:
     """The keys of one provider, by names that tell nothing of them. Used by one event loop."""
 
-    __slots__ = ("_clock", "_hasher", "_keys", "_until")
+    __slots__ = ("_clock", "_hasher", "_keys", "_until", "owners")
 
     def __init__(
         self,
@@ -33,10 +34,13 @@ class Keyring:
         hasher: Hasher,
         clock: Callable[[], float] = time.monotonic,
         rests: dict[str, float] | None = None,
+        owners: Owners | None = None,
     ) -> None:
-        """`rests`: until when keys rest, by their names and that clock, as another keyring of the provider left it."""
+        """`rests`: until when keys rest, by their names and that clock, as another keyring of the provider left it; so
+        with `owners`, which tell whose the compactions are that clients bring."""
         self._keys, self._hasher, self._clock = dict(keys), hasher, clock
         self._until: dict[str, float] = {} if rests is None else rests
+        self.owners = Owners(hasher) if owners is None else owners
 
     def __repr__(self) -> str:
         """What may be shown of it."""
@@ -52,6 +56,11 @@ class Keyring:
             self._keys, key=lambda name: self._hasher.mix(b"credential", name.encode(), conversation), reverse=True
         )
         return sorted(preferred, key=lambda name: max(0.0, self._until.get(name, 0.0) - now))
+
+    def order_for(self, conversation: bytes, sealed: Iterable[str]) -> list[str]:
+        """The same for one that holds these compactions: the key that has sealed them comes first, if it is known."""
+        names, own = self.order(conversation), self.owners.of(sealed)
+        return sorted(names, key=lambda name: name != own) if own else names
 
     def rested(self, names: Sequence[str]) -> tuple[str, ...]:
         """Those of them that do not rest; all, where none is left."""
@@ -93,6 +102,7 @@ class Keyrings:
         self._hasher, self._environ = hasher, environ
         self._known: dict[str, Keyring | None] = {}
         self._rests: dict[str, dict[str, float]] = {} if before is None else before._rests
+        self._owners: dict[str, Owners] = {} if before is None else before._owners
 
     def of(self, provider: Provider, headers: Headers) -> Keyring | None:
         """A provider's keys, None where it has one at most or the client brings its own."""
@@ -108,7 +118,8 @@ class Keyrings:
         named = {self._hasher.mix(b"key", key.encode())[:8].hex(): key for key in keys}
         if len(named) < 2:
             return None
-        return Keyring(named, self._hasher, rests=self._rests.setdefault(provider.name, {}))
+        owners = self._owners.setdefault(provider.name, Owners(self._hasher))
+        return Keyring(named, self._hasher, rests=self._rests.setdefault(provider.name, {}), owners=owners)
 
 
 def _always(status: int, told: bytes, headers: Headers) -> bool:

@@ -6,7 +6,7 @@ Knows HTTP and where a path belongs; reads no body. Called by the app.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from tidegate.compactors.openai import COMPACT_PATH
 from tidegate.engine.capabilities import Capabilities
@@ -15,7 +15,9 @@ from tidegate.engine.router import UNARY
 from tidegate.gateway.arrival import Arrival, Receive
 from tidegate.gateway.asgi import AsgiClient
 from tidegate.gateway.credentials import with_key
-from tidegate.gateway.messages import forwarded, spoken
+from tidegate.gateway.keyring import Keyrings
+from tidegate.gateway.messages import forwarded, readable, spoken
+from tidegate.gateway.owners import LARGEST, sealed_by
 from tidegate.gateway.receiving import body_pieces, while_connected, whole_body
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Targets
@@ -41,13 +43,18 @@ async def relay(
     pool: Client,
     environ: Mapping[str, str],
     capabilities: Capabilities,
+    keyrings: Keyrings,
 ) -> None:
     """Relays one request, for the named reason. Raises `NoProvider`, `UpstreamError` and `ClientGone`."""
     client.outcome = Outcome(reason=reason)
     provider = targets.other(where, where.dialect or spoken(arrival.plain))
     client.provider = provider.name
     url = targets.url(where, provider, arrival.query)
-    headers = with_key(forwarded(arrival.headers), provider, environ)
+    compacts = where.path == COMPACT_PATH
+    keyring = keyrings.of(provider, arrival.headers) if compacts else None
+    name = keyring.order(b"")[0] if keyring else ""
+    headers = with_key(forwarded(arrival.headers), provider, environ, keyring.key(name) if keyring else "")
+    headers = readable(headers) if compacts else headers
     read = asyncio.Event()
     body, length = await _body(arrival, receive, read)
 
@@ -56,28 +63,35 @@ async def relay(
             response = await pool.send(Request(arrival.method, url, headers, body, length))
         finally:
             read.set()
-        if where.path != COMPACT_PATH or response.status != 200:
+        if not compacts or response.status != 200:
             await pass_on(response, client)
             return
-        watch = Watch("responses", "application/json")
-        await pass_on(response, client, watch)
+        watch, copy = Watch("responses", "application/json"), bytearray()
+
+        def see(piece: bytes) -> None:
+            watch.feed(piece)
+            if keyring and len(copy) + len(piece) <= LARGEST:
+                copy.extend(piece)
+
+        await pass_on(response, client, see)
+        watch.close()
         if watch.compacts:
             capabilities.has(targets.root(provider, where.dialect), UNARY, now=arrival.began)
+        if keyring:
+            keyring.owners.minted(sealed_by(bytes(copy)), name)
 
     await while_connected(exchange(), receive, lambda: client.ended, read)
 
 
-async def pass_on(response: Answer, client: AsgiClient, watch: Watch | None = None) -> None:
-    """Gives a client an upstream's answer as it comes, and shows it to a watch. Raises `UpstreamError` where it is
-    cut."""
+async def pass_on(response: Answer, client: AsgiClient, see: Callable[[bytes], None] | None = None) -> None:
+    """Gives a client an upstream's answer as it comes, and shows it to whoever wants to `see` it. Raises
+    `UpstreamError` where it is cut."""
     try:
         await client.answer_head(response.status, response.headers)
         while piece := await response.read():
             await client.piece(piece)
-            if watch is not None:
-                watch.feed(piece)
-        if watch is not None:
-            watch.close()
+            if see is not None:
+                see(piece)
     finally:
         await response.close()
     await client.end()

@@ -47,6 +47,18 @@ def stale_in(conversation: Conversation, refusal: bytes) -> Stale | None:
     return _STALE[conversation.dialect](conversation, values, refusal.decode("utf-8", "replace"))
 
 
+def foreign_in(conversation: Conversation, refusal: bytes) -> Stale | None:
+    """What of this history another maker has sealed, by the words of a refusal of its shape: where they name a field of
+    sealed reasoning by its place (`Unknown parameter: 'input[3].status'`). What is in it could be read no better."""
+    if conversation.dialect != "responses":
+        return None
+    for place in _INPUT_PLACE.findall(refusal.decode("utf-8", "replace")):
+        item = item_value(conversation.items[int(place)]) if int(place) < len(conversation.items) else None
+        if item is not None and _is_sealed_reasoning(item):
+            return Stale("thinking")
+    return None
+
+
 def without_stale(conversation: Conversation, stale: Stale) -> bytes | None:
     """The body without it, and without what the API would refuse alone; all other items keep their bytes.
 
@@ -104,6 +116,7 @@ _GOES_ALONG = frozenset(
 _SHORTENED = re.compile(r"([\w+/=-]{2,16})\.{3}([\w+/=-]{2,16})")
 """How the API names a sealed content without an id: `The encrypted content gAAA...Rg== could not be verified.`"""
 _WORD = re.compile(r"[\w-]+")
+_INPUT_PLACE = re.compile(r"\binput\[(\d{1,6})\]\.")
 
 
 def _stale_item(conversation: Conversation, values: Values, told: str) -> Stale | None:
