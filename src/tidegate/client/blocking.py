@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import ModuleType
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_attempt
 
 from tidegate.client.calls import TOO_LONG, Asking, Tells, reply
-from tidegate.client.crossing import crossing
+from tidegate.client.crossing import Crossing, crossing
 from tidegate.client.house import House
 from tidegate.client.places import place_of
 from tidegate.compactors.strategy import Call, Reply
 from tidegate.drive import sync
-from tidegate.engine.effects import UpstreamError
+from tidegate.engine.effects import Outcome, UpstreamError
 from tidegate.gateway.calls import CALL_ATTEMPTS, CALL_WAIT, REPLY_LIMIT, transient
 from tidegate.upstream.custom import Compactors
 from tidegate.upstream.http import Headers
@@ -146,24 +147,48 @@ class Body:
             return
         self.over = True
         if complete:
-            next_delivery(self.passing, complete)
+            with suppress(StopIteration):
+                self.passing.send(complete)
         self.passing.close()
 
 
-def next_delivery(passing: sync.Passing, complete: bool | None) -> sync.Delivery | None:
-    """The answer that an exchange delivers next; None at its end."""
+def driver_of(one: Crossing, upstream: sync.Upstream, house: House) -> sync.Driver:
+    """What drives an exchange in the calling thread, and tells its listeners."""
+    return sync.Driver(
+        one.dialect,
+        upstream,
+        house.store,
+        house.flights,
+        hold_bytes=house.pace.hold_bytes,
+        on_notify=one.notify,
+        on_made=one.announcer.made,
+        on_slow=one.announcer.slow,
+        lock=house.lock,
+    )
+
+
+def begun(asking: Tells, upstream: sync.Upstream, house: House) -> tuple[Body, Outcome]:
+    """The answer that an exchange delivers, its body still to be read. Raises what the caller is told where there is
+    none."""
+    one = asking.crossing
+    passing = driver_of(one, upstream, house).passing(one.life)
     try:
-        return next(passing) if complete is None else passing.send(complete)
-    except StopIteration:
-        return None
+        delivery = next(passing, None)
+    except UpstreamError as error:
+        asking.tell(error)
+    except BaseException:
+        one.announcer.over(cancelled=True)
+        raise
+    finally:
+        one.announcer.over()
+    assert delivery is not None, "an exchange delivers an answer"
+    return Body(asking, passing, delivery.answer), delivery.outcome
 
 
 class Blocking:
     """What a blocking transport does, whatever library it is of."""
 
     library: ModuleType
-    response: type[Any]
-    """The library's response, whose body is ours."""
 
     def __init__(self, below: Transport, house: House, keeps: object = None) -> None:
         """`below` sends what is to be sent; `keeps` is kept alive as long as this is."""
@@ -175,40 +200,18 @@ class Blocking:
         if place is None:
             return self.below.handle_request(request)
         house = self.house = self.house.current()
-        body = request.read()
+        raw = request.read()
         headers = [(name.lower(), value) for name, value in request.headers.raw]
         with house.lock:
-            one = crossing(house, house.kit, house.tenants, place, headers, body)
+            one = crossing(house, house.kit, house.tenants, place, headers, raw)
         asking = Asking(self.library, request, one)
-        upstream = Upstream(asking, self.below, house.custom)
-        driver = sync.Driver(
-            place.dialect,
-            upstream,
-            house.store,
-            house.flights,
-            hold_bytes=house.pace.hold_bytes,
-            on_notify=one.notify,
-            on_made=one.announcer.made,
-            on_slow=one.announcer.slow,
-            lock=house.lock,
-        )
-        passing = driver.passing(one.life)
-        try:
-            delivery = next_delivery(passing, None)
-        except UpstreamError as error:
-            asking.tell(error)
-        except BaseException:
-            one.announcer.over(cancelled=True)
-            raise
-        finally:
-            one.announcer.over()
-        assert delivery is not None, "an exchange delivers an answer"
-        incoming = delivery.answer.incoming
+        body, outcome = begun(asking, Upstream(asking, self.below, house.custom), house)
+        incoming = body.answer.incoming
         assert isinstance(incoming, Incoming)
         response: httpx2.Response = self.library.Response(
             status_code=incoming.status,
-            headers=one.given(incoming.headers, delivery.outcome),
-            stream=_stream(self.library)(Body(asking, passing, delivery.answer)),
+            headers=one.given(incoming.headers, outcome),
+            stream=_stream(self.library)(body),
             extensions=incoming.response.extensions,
         )
         return response

@@ -22,7 +22,6 @@ from tidegate.client.places import Place, place_of, provider_at
 from tidegate.client.sdk import Below, Sdk, sdk_of
 from tidegate.compactors.strategy import CompactionFailed, Summary
 from tidegate.compactors.summary import Options, focused
-from tidegate.drive import aio, sync
 from tidegate.engine import exchange
 from tidegate.engine.exchange import kept_inside, relayed, requested
 from tidegate.engine.request import Kit, Request, Target
@@ -168,16 +167,8 @@ class Compactor:
         sdk = self._needs(asynchronous=False)
         kept = self._here()
         asked = self._asked(messages, sdk, kept.kit, kept.tenants, force, target_tokens, focus)
-        driver = sync.Driver(
-            self.dialect,
-            blocking.Upstream(asked.asking, Below(sdk), kept.custom),
-            kept.store,
-            kept.flights,
-            on_notify=asked.asking.crossing.notify,
-            on_made=asked.announcer.made,
-            on_slow=asked.announcer.slow,
-            lock=kept.lock,
-        )
+        upstream = blocking.Upstream(asked.asking, Below(sdk), kept.custom)
+        driver = blocking.driver_of(asked.asking.crossing, upstream, kept)
         try:
             return asked.told(messages, driver.result(asked.life))
         except CompactionFailed as error:
@@ -202,19 +193,11 @@ class Compactor:
             return await asyncio.to_thread(
                 self.compact_sync, messages, force=force, target_tokens=target_tokens, focus=focus
             )
-        sdk, tools = self._needs(asynchronous=True), self._here().here()
+        sdk, kept = self._needs(asynchronous=True), self._here()
+        tools = kept.here()
         asked = self._asked(messages, sdk, tools.kit, tools.tenants, force, target_tokens, focus)
-        driver = aio.Driver(
-            self.dialect,
-            waiting.Upstream(asked.asking, Below(sdk), self._house.custom),
-            waiting.Handed(),
-            self._house.store,
-            tools.flights,
-            self._house.pace,
-            asked.asking.crossing.notify,
-            asked.announcer.made,
-            asked.announcer.slow,
-        )
+        upstream = waiting.Upstream(asked.asking, Below(sdk), kept.custom)
+        driver = waiting.driver_of(asked.asking.crossing, upstream, waiting.Handed(), kept, tools.flights)
         try:
             return asked.told(messages, await driver.result(asked.life))
         except CompactionFailed as error:

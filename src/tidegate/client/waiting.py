@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_attempt
 
 from tidegate.client.calls import TOO_LONG, Asking, Tells, reply
-from tidegate.client.crossing import crossing
+from tidegate.client.crossing import Crossing, crossing
 from tidegate.client.house import House
 from tidegate.client.places import place_of
 from tidegate.compactors.strategy import Call, Reply
-from tidegate.drive.aio import Driver
+from tidegate.drive import aio
 from tidegate.drive.answer import HeldAnswer
+from tidegate.drive.flights import Flights
 from tidegate.drive.pieces import pieces
 from tidegate.engine.effects import Head, Outcome, UpstreamError
 from tidegate.gateway.calls import CALL_ATTEMPTS, CALL_WAIT, REPLY_LIMIT, transient
@@ -216,33 +217,19 @@ class Waiting:
         place = place_of(request.method, str(request.url))
         if place is None or not _on_asyncio():
             return await self.below.handle_async_request(request)
-        self.house = self.house.current()
-        tools = self.house.here()
-        body = await request.aread()
+        house = self.house = self.house.current()
+        tools = house.here()
+        raw = await request.aread()
         headers = [(name.lower(), value) for name, value in request.headers.raw]
-        one = crossing(self.house, tools.kit, tools.tenants, place, headers, body)
-        asking, handed = Asking(self.library, request, one), Handed()
-        driver = Driver(
-            place.dialect,
-            Upstream(asking, self.below, self.house.custom),
-            handed,
-            self.house.store,
-            tools.flights,
-            self.house.pace,
-            one.notify,
-            one.announcer.made,
-            one.announcer.slow,
-        )
-        task = asyncio.create_task(driver.drive(one.life))
-        _under_way.add(task)
-        task.add_done_callback(_under_way.discard)
-        answer = await handed_over(task, handed, asking)
-        incoming = answer.incoming
+        one = crossing(house, tools.kit, tools.tenants, place, headers, raw)
+        asking = Asking(self.library, request, one)
+        body, outcome = await begun(asking, Upstream(asking, self.below, house.custom), house, tools.flights)
+        incoming = body.answer.incoming
         assert isinstance(incoming, Incoming)
         response: httpx2.Response = self.library.Response(
             status_code=incoming.status,
-            headers=one.given(incoming.headers, handed.outcome),
-            stream=_stream(self.library)(Body(asking, task, handed, answer)),
+            headers=one.given(incoming.headers, outcome),
+            stream=_stream(self.library)(body),
             extensions=incoming.response.extensions,
         )
         return response
@@ -252,8 +239,34 @@ class Waiting:
         await self.below.aclose()
 
 
-async def handed_over(task: asyncio.Task[None], handed: Handed, asking: Tells) -> HeldAnswer:
-    """The answer that an exchange delivers. Raises the library's own error where there is none."""
+def driver_of(one: Crossing, upstream: aio.Upstream, handed: Handed, house: House, flights: Flights) -> aio.Driver:
+    """What drives an exchange in the running event loop, and tells its listeners."""
+    return aio.Driver(
+        one.dialect,
+        upstream,
+        handed,
+        house.store,
+        flights,
+        house.pace,
+        one.notify,
+        one.announcer.made,
+        one.announcer.slow,
+    )
+
+
+async def begun(asking: Tells, upstream: aio.Upstream, house: House, flights: Flights) -> tuple[Body, Outcome]:
+    """The answer that an exchange delivers, its body still to be read. Raises what the caller is told where there is
+    none."""
+    handed = Handed()
+    driver = driver_of(asking.crossing, upstream, handed, house, flights)
+    task = asyncio.create_task(driver.drive(asking.crossing.life))
+    _under_way.add(task)
+    task.add_done_callback(_under_way.discard)
+    answer = await _handed_over(task, handed, asking)
+    return Body(asking, task, handed, answer), handed.outcome
+
+
+async def _handed_over(task: asyncio.Task[None], handed: Handed, asking: Tells) -> HeldAnswer:
     here = asyncio.ensure_future(handed.here.wait())
     try:
         await asyncio.wait({task, here}, return_when=asyncio.FIRST_COMPLETED)

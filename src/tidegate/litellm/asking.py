@@ -269,6 +269,15 @@ class Passed:
         return found
 
 
+def streamed(response: Any, kind: type[Any], chunks: object, body: object) -> Any:
+    """A stream that is litellm's own but for where its chunks come from: of a `kind` that gives `chunks` and ends
+    `body`."""
+    made = object.__new__(kind)
+    made.__dict__ = response.__dict__
+    made.__dict__["_tidegate"] = chunks, body
+    return made
+
+
 def answered(error: Exception) -> bool:
     """Whether an exception stands for a provider's answer."""
     status = getattr(error, "status_code", None)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tidegate.client.blocking import Body, next_delivery
+from tidegate.client.blocking import Body, begun
 from tidegate.client.crossing import crossing
 from tidegate.client.house import House
 from tidegate.compactors.strategy import Call, Reply
-from tidegate.drive import sync
 from tidegate.engine.effects import UpstreamError
 from tidegate.litellm.asking import (
     Asking,
@@ -27,6 +26,7 @@ from tidegate.litellm.asking import (
     inside,
     lost,
     replied,
+    streamed,
 )
 
 
@@ -122,48 +122,18 @@ def kept(completion: Callable[..., Any], house: House, kwargs: dict[str, Any]) -
     with house.lock:
         one = crossing(house, house.kit, house.tenants, told.place, told.headers, told.raw)
     asking = Asking(told, one)
-    driver = sync.Driver(
-        told.place.dialect,
-        Upstream(asking, completion, house),
-        house.store,
-        house.flights,
-        hold_bytes=house.pace.hold_bytes,
-        on_notify=one.notify,
-        on_made=one.announcer.made,
-        on_slow=one.announcer.slow,
-        lock=house.lock,
-    )
-    passing = driver.passing(one.life)
-    try:
-        delivery = next_delivery(passing, None)
-    except UpstreamError as error:
-        asking.tell(error)
-    except BaseException:
-        one.announcer.over(cancelled=True)
-        raise
-    finally:
-        one.announcer.over()
-    assert delivery is not None, "an exchange delivers an answer"
-    incoming = delivery.answer.incoming
+    body, outcome = begun(asking, Upstream(asking, completion, house), house)
+    incoming = body.answer.incoming
     assert isinstance(incoming, Incoming)
-    body = Body(asking, passing, delivery.answer)
-    response = incoming.given(one.given([], delivery.outcome))
+    response = incoming.given(one.given([], outcome))
     if kwargs.get("stream") and incoming.error is None:
-        return streamed(response, body, incoming)
+        own: Any = type(response)
+        return streamed(response, _stream(own), _chunks(body, Passed(incoming)), body)
     for _ in body:
         pass
     if incoming.error is not None:
         raise incoming.error
     return response
-
-
-def streamed(response: Any, body: Body, incoming: Incoming) -> Any:
-    """A stream that is litellm's own but for where its chunks come from."""
-    own: Any = type(response)
-    made = object.__new__(_stream(own))
-    made.__dict__ = response.__dict__
-    made.__dict__["_tidegate"] = _chunks(body, Passed(incoming)), body
-    return made
 
 
 def _chunks(body: Body, passed: Passed) -> Iterator[Any]:

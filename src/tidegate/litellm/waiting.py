@@ -14,11 +14,10 @@ from typing import Any, Final
 
 from tidegate.client.crossing import crossing
 from tidegate.client.house import House
-from tidegate.client.waiting import Body, Handed, handed_over
+from tidegate.client.waiting import Body, begun
 from tidegate.compactors.strategy import Call, Reply
-from tidegate.drive.aio import Driver
 from tidegate.engine.effects import UpstreamError
-from tidegate.litellm.asking import Asking, Heard, Passed, answered, asked, elsewhere, lost, replied
+from tidegate.litellm.asking import Asking, Heard, Passed, answered, asked, elsewhere, lost, replied, streamed
 from tidegate.litellm.blocking import looked_after
 
 _closing: Final[set[asyncio.Future[None]]] = set()
@@ -112,40 +111,19 @@ async def kept(acompletion: Callable[..., Awaitable[Any]], house: House, kwargs:
         return await acompletion(**kwargs)
     tools = house.here()
     one = crossing(house, tools.kit, tools.tenants, told.place, told.headers, told.raw)
-    asking, handed = Asking(told, one), Handed()
-    driver = Driver(
-        told.place.dialect,
-        Upstream(asking, acompletion, house),
-        handed,
-        house.store,
-        tools.flights,
-        house.pace,
-        one.notify,
-        one.announcer.made,
-        one.announcer.slow,
-    )
-    task = asyncio.create_task(driver.drive(one.life))
-    answer = await handed_over(task, handed, asking)
-    incoming = answer.incoming
+    asking = Asking(told, one)
+    body, outcome = await begun(asking, Upstream(asking, acompletion, house), house, tools.flights)
+    incoming = body.answer.incoming
     assert isinstance(incoming, Incoming)
-    body = Body(asking, task, handed, answer)
-    response = incoming.given(one.given([], handed.outcome))
+    response = incoming.given(one.given([], outcome))
     if kwargs.get("stream") and incoming.error is None:
-        return streamed(response, body, incoming)
+        own: Any = type(response)
+        return streamed(response, _stream(own), _chunks(body, Passed(incoming)), body)
     async for _ in body.pieces():
         pass
     if incoming.error is not None:
         raise incoming.error
     return response
-
-
-def streamed(response: Any, body: Body, incoming: Incoming) -> Any:
-    """A stream that is litellm's own but for where its chunks come from."""
-    own: Any = type(response)
-    made = object.__new__(_stream(own))
-    made.__dict__ = response.__dict__
-    made.__dict__["_tidegate"] = _chunks(body, Passed(incoming)), body
-    return made
 
 
 async def _chunks(body: Body, passed: Passed) -> AsyncIterator[Any]:
