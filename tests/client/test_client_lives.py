@@ -146,7 +146,10 @@ def test_a_compactor_takes_the_objects_of_answers_as_the_sdk_does():
 
 async def test_compactors_that_hang_keep_no_thread_that_a_loop_needs():
     hangs = Compactors({"notes": Here(SimpleNamespace(compact=lambda view: threading.Event().wait(3)))})
-    asked = [asyncio.create_task(hangs.ask_async(Call("/compact", b"{}", timeout=0.5, via="notes"))) for _ in range(40)]
+    asked = [
+        asyncio.create_task(hangs.ask_async(Call("/compact", b'{"items": [], "since": 0}', timeout=0.5, via="notes")))
+        for _ in range(40)
+    ]
     await asyncio.sleep(0.05)
     began = time.monotonic()
     await asyncio.to_thread(int)

@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/headers.md").read_text("utf-8")
 REASON = re.compile(r"[a-z]+(_[a-z]+)*")
 ARGUMENT = {"CompactionFailed": 0, "OutOfTime": 0, "Failure": 1, "relayed": 0, "Reading": 0, "fail": 2, "answer": 2}
 """Calls that are told a reason, and which of their arguments it is."""
-ANSWERED_BY = {"_begin", "not_due", "_hands_off", "_badly_ended", "_unlike_a_summary"}
+ANSWERED_BY = {"_begin", "not_due", "hands_off", "_badly_ended", "_unlike_a_summary"}
 """Functions that return one."""
 NO_REASON = {"summary_http_error"}
 """Told as `summary_http_STATUS`."""

@@ -8,49 +8,44 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from tidegate.client import blocking, waiting
 from tidegate.client.blocks import checked, rules_of
 from tidegate.client.calls import Asking
-from tidegate.client.crossing import Crossing
+from tidegate.client.crossing import Crossing, target_of
 from tidegate.client.events import Announcer
 from tidegate.client.house import Given, House, house
 from tidegate.client.places import Place, place_of, provider_at
 from tidegate.client.sdk import Below, Sdk, sdk_of
 from tidegate.compactors.strategy import CompactionFailed, Summary
-from tidegate.compactors.summary import Options, focused
 from tidegate.engine import exchange
+from tidegate.engine.effects import Effect
 from tidegate.engine.exchange import kept_inside, relayed, requested
-from tidegate.engine.request import Kit, Request, Target
+from tidegate.engine.request import Kit, Request
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import plain, read_history
 from tidegate.gateway.arrival import next_id
 from tidegate.gateway.credentials import Tenants, identity
+from tidegate.gateway.kit import with_focus
 from tidegate.gateway.messages import forwarded, readable
-from tidegate.gateway.targets import Choice
+from tidegate.gateway.routes import PATHS
+from tidegate.providers import Provider
 from tidegate.upstream.http import Headers
 from tidegate.wire.conversation import DialectName, JsonObject, JsonValue
 from tidegate.wire.jsontext import dumps, loads
+
+if TYPE_CHECKING:
+    import httpx2
 
 Message: TypeAlias = Mapping[str, Any]
 """A message, or an input item, as the API's own JSON."""
 
 ITEMS: Final[Mapping[DialectName, str]] = {"chat": "messages", "responses": "input", "messages": "messages"}
 SYSTEM: Final[Mapping[DialectName, str]] = {"chat": "", "responses": "instructions", "messages": "system"}
-OUTPUT: Final[Mapping[DialectName, str]] = {
-    "chat": "max_completion_tokens",
-    "responses": "max_output_tokens",
-    "messages": "max_tokens",
-}
-URLS: Final[Mapping[DialectName, str]] = {
-    "chat": "/chat/completions",
-    "responses": "/responses",
-    "messages": "/messages",
-}
-
 NOTHING: Final = frozenset({"nothing_to_compact", "no_smaller", "empty"})
 """Reasons why there is nothing to gain, which are no failures."""
 
@@ -133,10 +128,10 @@ class Compactor:
 
     def check(self, messages: Sequence[Message]) -> Check:
         """Whether a list is due, and why not. Raises `ValueError` for a list that is none of the dialect's."""
-        place, headers, raw = self._address(messages)
         kept = self._here()
+        sending = self._sending(messages)
         with kept.lock:
-            request = self._request(place, headers, raw, kept.kit, kept.tenants)
+            request = self._request(sending, kept.kit, kept.tenants)
             history = read_history(request.conversation, request.tenant, kept.kit.hasher, kept.kit.ledger)
             sizing = Sizing(request, kept.kit, history)
             view, limits = plain(history), sizing.limits()
@@ -169,16 +164,10 @@ class Compactor:
         asked = self._asked(messages, sdk, kept.kit, kept.tenants, force, target_tokens, focus)
         upstream = blocking.Upstream(asked.asking, Below(sdk), kept.custom)
         driver = blocking.driver_of(asked.asking.crossing, upstream, kept)
-        try:
-            return asked.told(messages, driver.result(asked.life))
-        except CompactionFailed as error:
-            _no_failure(error)
-            return None
-        except BaseException:
-            asked.announcer.over(cancelled=True)
-            raise
-        finally:
-            asked.announcer.over()
+        made = None
+        with asked.ending():
+            made = driver.result(asked.life)
+        return asked.told(messages, made)
 
     async def compact(
         self,
@@ -198,16 +187,10 @@ class Compactor:
         asked = self._asked(messages, sdk, tools.kit, tools.tenants, force, target_tokens, focus)
         upstream = waiting.Upstream(asked.asking, Below(sdk), kept.custom)
         driver = waiting.driver_of(asked.asking.crossing, upstream, waiting.Handed(), kept, tools.flights)
-        try:
-            return asked.told(messages, await driver.result(asked.life))
-        except CompactionFailed as error:
-            _no_failure(error)
-            return None
-        except BaseException:
-            asked.announcer.over(cancelled=True)
-            raise
-        finally:
-            asked.announcer.over()
+        made = None
+        with asked.ending():
+            made = await driver.result(asked.life)
+        return asked.told(messages, made)
 
     # -- how it is asked -----------------------------------------------------------------------------------------
 
@@ -235,30 +218,28 @@ class Compactor:
             body["max_tokens"] = 1024
         return cast(JsonObject, body)
 
-    def _address(self, messages: Sequence[Message]) -> tuple[Place, Headers, bytes]:
-        """Where the request would go, under which headers, and its body."""
-        body = self._body(messages)
+    def _sending(self, messages: Sequence[Message]) -> _Sending:
+        body, original = self._body(messages), None
+        headers: Headers = []
         if self._sdk is not None:
-            request = self._sdk.request(self.dialect, body)
-            headers = [(name.lower(), value) for name, value in request.headers.raw]
-            url, raw = str(request.url), request.content
+            original = self._sdk.request(self.dialect, body)
+            headers = [(name.lower(), value) for name, value in original.headers.raw]
+            url, raw = str(original.url), original.content
         else:
             targets = self._house.targets
             provider = self._house.catalogue.get(targets.defaults[self.dialect])
-            headers, url, raw = [], f"{targets.root(provider, self.dialect)}{URLS[self.dialect]}", dumps(body)
+            url, raw = f"{targets.root(provider, self.dialect)}{PATHS[self.dialect]}", dumps(body)
         place = place_of("POST", url)
         if place is None:
             raise ValueError(f"{url} is no endpoint of a conversation")
-        return place, headers, raw
+        return _Sending(place, provider_at(self._house.catalogue, place), headers, raw, original)
 
-    def _request(self, place: Place, headers: Headers, raw: bytes, kit: Kit, tenants: Tenants) -> Request:
-        provider = provider_at(self._house.catalogue, place)
-        conversation = kit.recall.read(self.dialect, raw)
-        target = self._house.targets.target(Choice(provider, self.model), self.dialect, place.root)
-        rules = {**self._rules, **rules_of(headers)}
-        if rules:
-            target = replace(target, policy=self._house.targets.followed(provider, self.model, rules))
-        secret = identity(readable(forwarded(headers)), place.query, provider)
+    def _request(self, sending: _Sending, kit: Kit, tenants: Tenants) -> Request:
+        provider, place = sending.provider, sending.place
+        conversation = kit.recall.read(self.dialect, sending.raw)
+        rules = {**self._rules, **rules_of(sending.headers)}
+        target = target_of(self._house, provider, place, self.model, rules)
+        secret = identity(readable(forwarded(sending.headers)), place.query, provider)
         return Request(next_id(), conversation, tenants.of(secret, place.root), target, time.time())
 
     def _asked(
@@ -271,18 +252,30 @@ class Compactor:
         aim: int | None,
         focus: str,
     ) -> _Asked:
-        original = sdk.request(self.dialect, self._body(messages))
-        place, headers, raw = self._address(messages)
+        sending = self._sending(messages)
+        assert sending.original is not None, "there is a client"
         with self._house.lock:
-            request = self._request(place, headers, raw, kit, tenants)
-        if focus:
-            kit = replace(kit, options=_focused(kit.options, focus))
+            request = self._request(sending, kit, tenants)
+        kit = with_focus(kit, focus)
         life = requested(request, kit, aim=aim) if force or aim is not None else kept_inside(request, kit)
-        provider = provider_at(self._house.catalogue, place)
-        announcer = Announcer(request.id, provider.name, self.model)
-        sent = readable(forwarded(headers))
-        one = Crossing(request.id, place, provider, relayed(""), sent, raw, b"", tenants, announcer)
-        return _Asked(Asking(sdk.library, original, one), announcer, life, self.dialect, self.system is not None)
+        announcer = Announcer(request.id, sending.provider.name, self.model)
+        sent = readable(forwarded(sending.headers))
+        one = Crossing(
+            request.id, sending.place, sending.provider, relayed(""), sent, sending.raw, b"", tenants, announcer
+        )
+        return _Asked(Asking(sdk.library, sending.original, one), life, self.system is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """A request with the list as the client would send it."""
+
+    place: Place
+    provider: Provider
+    headers: Headers = field(repr=False)
+    raw: bytes = field(repr=False)
+    original: httpx2.Request | None = field(repr=False)
+    """None where there is no client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,20 +283,34 @@ class _Asked:
     """One list on its way."""
 
     asking: Asking
-    announcer: Announcer
-    life: Any
-    dialect: DialectName
+    life: Generator[Effect, object, exchange.Compacted | None]
     led: bool
     """A system prompt was put before the messages."""
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Tells the listeners how it ends. That nothing is to be gained is no failure."""
+        announcer = self.asking.crossing.announcer
+        try:
+            yield
+        except CompactionFailed as error:
+            if error.reason not in NOTHING:
+                raise
+        except BaseException:
+            announcer.over(cancelled=True)
+            raise
+        finally:
+            announcer.over()
 
     def told(self, messages: Sequence[Message], made: exchange.Compacted | None) -> CompactedMessages | None:
         """What came of it, as a caller is given it."""
         if made is None or made.view.checkpoint is None:
             return None
         body = loads(made.view.body)
-        items = body[ITEMS[self.dialect]] if isinstance(body, dict) else None
+        dialect = self.asking.crossing.dialect
+        items = body[ITEMS[dialect]] if isinstance(body, dict) else None
         assert isinstance(items, list)
-        if self.led and self.dialect == "chat":
+        if self.led and dialect == "chat":
             items = items[1:]
         checkpoint = made.view.checkpoint
         result = made.made.result if made.made is not None else None
@@ -334,16 +341,6 @@ def _json_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _json_of(one) for key, one in value.items()}
     return [_json_of(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _no_failure(error: CompactionFailed) -> None:
-    """Raises it, unless all it says is that there is nothing to be gained."""
-    if error.reason not in NOTHING:
-        raise error
-
-
-def _focused(options: Callable[[Target, DialectName], Options], focus: str) -> Callable[[Target, DialectName], Options]:
-    return lambda target, dialect: focused(options(target, dialect), focus)
 
 
 def _with(settings: Given | None, model: str, window: int | None, summary_model: str | None) -> Given:

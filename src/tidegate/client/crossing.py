@@ -21,13 +21,12 @@ from tidegate.engine.exchange import Life, counted, exchange, relayed
 from tidegate.engine.request import Kit, Request, Target
 from tidegate.gateway.arrival import next_id
 from tidegate.gateway.credentials import Tenants, identity
-from tidegate.gateway.messages import BYPASS, bypasses, forwarded, outcome_headers, readable
+from tidegate.gateway.messages import BYPASS, forwarded, hands_off, outcome_headers, readable
 from tidegate.gateway.targets import Choice
 from tidegate.providers import Provider
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
-from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
-from tidegate.wire.own_compaction import own_compaction
+from tidegate.wire.conversation import DialectName, UnreadableBody
 
 steps = logging.getLogger("tidegate.steps")
 
@@ -91,9 +90,10 @@ def crossing(house: House, kit: Kit, tenants: Tenants, place: Place, headers: He
         )
         conversation = kit.recall.read(place.dialect, plain)
         model = conversation.model
-        reason = "testing" if is_testing() else _hands_off(headers, conversation)
+        asked = _last(headers, BYPASS)
+        reason = "testing" if is_testing() else hands_off(asked, conversation, _plain(headers))
         if not reason:
-            target = target_of(house, provider, place, model, headers)
+            target = target_of(house, provider, place, model, rules_of(headers))
             request = Request(name, conversation, tenants.of(secret, place.root), target, time.time())
             life = counted(request, kit) if place.kind == "count" else exchange(request, kit)
     except ConfigError as error:
@@ -108,18 +108,11 @@ def crossing(house: House, kit: Kit, tenants: Tenants, place: Place, headers: He
     return Crossing(name, place, provider, life or relayed(reason), sent, body, secret, tenants, announcer)
 
 
-def target_of(house: House, provider: Provider, place: Place, model: str, headers: Headers) -> Target:
-    """What is known of the model there, and the policy that the request follows. Raises `ConfigError`."""
+def target_of(house: House, provider: Provider, place: Place, model: str, rules: Mapping[str, object]) -> Target:
+    """What is known of the model there, and the policy that a request follows under `rules` of its own. Raises
+    `ConfigError`."""
     target = house.targets.target(Choice(provider, model), place.dialect, place.root)
-    rules = rules_of(headers)
     return replace(target, policy=house.targets.followed(provider, model, rules)) if rules else target
-
-
-def _hands_off(headers: Headers, conversation: Conversation) -> str:
-    asked = _last(headers, BYPASS)
-    if asked is not None and bypasses(asked):
-        return "bypassed"
-    return "own_compaction" if own_compaction(conversation, _plain(headers)) else ""
 
 
 def _last(headers: Headers, name: bytes) -> bytes | None:

@@ -33,7 +33,7 @@ from tidegate.gateway.edge import Edge, Host, Line
 from tidegate.gateway.heading import Headings
 from tidegate.gateway.keyring import Keyring, Keyrings, Turns
 from tidegate.gateway.kit import compactors_of
-from tidegate.gateway.messages import BYPASS, bypasses, unbound
+from tidegate.gateway.messages import BYPASS, hands_off, unbound
 from tidegate.gateway.owners import sealed_in
 from tidegate.gateway.receiving import while_connected, whole_body
 from tidegate.gateway.relay import pass_on
@@ -47,7 +47,6 @@ from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
 from tidegate.wire.bridge import Unmapped, responses_body
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
-from tidegate.wire.own_compaction import own_compaction
 
 steps = logging.getLogger("tidegate.steps")
 
@@ -337,7 +336,8 @@ class Crossing:
             if changed:
                 conversation = conversation.with_model(choice.model)
                 body = conversation.raw
-            return Reading(choice, body, conversation, _hands_off(arrival, conversation), changed)
+            reason = hands_off(arrival.header(BYPASS), conversation, arrival.plain)
+            return Reading(choice, body, conversation, reason, changed)
         except (NoProvider, BodyTooLarge):
             raise
         except (UnreadableBody, BodyUnreadable):
@@ -446,13 +446,6 @@ def _unpacked(told: bytes, encoding: str) -> bytes:
         return decode_body(told, encoding, REFUSAL_LIMIT)
     except (BodyUnreadable, BodyTooLarge):
         return b""
-
-
-def _hands_off(arrival: Arrival, conversation: Conversation) -> str:
-    asked = arrival.header(BYPASS)
-    if asked is not None and bypasses(asked):
-        return "bypassed"
-    return "own_compaction" if own_compaction(conversation, arrival.plain) else ""
 
 
 def fault(where: str, error: BaseException) -> Notify:

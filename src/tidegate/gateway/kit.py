@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.compactors.summary import Options, default_options
+from tidegate.compactors.summary import Options, default_options, focused
 from tidegate.config import ConfigError, Settings
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
@@ -60,6 +60,14 @@ def make_kit(settings: Settings, catalogue: Catalogue, keys: Keys) -> Kit:
         elide_percent=compaction.elide_percent,
         shrink_on_admission=compaction.shrink_on_admission,
     )
+
+
+def with_focus(kit: Kit, focus: str) -> Kit:
+    """The same, whose summaries look at more; blank for nothing more."""
+    if not focus.strip():
+        return kit
+    usual = kit.options
+    return replace(kit, options=lambda target, dialect: focused(usual(target, dialect), focus))
 
 
 def compactors_of(settings: Settings) -> Compactors:

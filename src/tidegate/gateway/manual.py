@@ -5,31 +5,23 @@ Knows how such a request is told; the compaction is the engine's, the same as an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
 
 from tidegate.compactors.strategy import CompactionFailed
-from tidegate.compactors.summary import Options, focused
 from tidegate.drive.aio import Driver
 from tidegate.engine.exchange import Compacted, requested
-from tidegate.engine.request import Kit, Target
 from tidegate.gateway.arrival import Arrival, Receive
 from tidegate.gateway.asgi import AsgiClient
 from tidegate.gateway.conversations import Conversations, Crossing
+from tidegate.gateway.kit import with_focus
 from tidegate.gateway.receiving import while_connected, whole_body
-from tidegate.gateway.routes import Route
+from tidegate.gateway.routes import PATHS, Route
 from tidegate.wire.conversation import DialectName, JsonObject
 from tidegate.wire.jsontext import dumps, loads
 
 PATH: Final = "/tidegate/v1/compact"
-
-PATHS: Final[Mapping[str, DialectName]] = {
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "responses",
-    "/v1/messages": "messages",
-}
 
 
 async def compact(
@@ -51,7 +43,7 @@ async def compact(
     if aim and not (aim.isdigit() and int(aim) > 0):
         await client.fail(400, "target_tokens must be a whole number, at least 1.", "bad_target_tokens")
         return
-    path = next(known for known, spoken in PATHS.items() if spoken == dialect)
+    path = f"/v1{PATHS[dialect]}"
     provider = asked.get("provider", "")
     where = route(f"/{provider}{path}" if provider else path)
     crossing = Crossing(house, Arrival("POST", path, b"", arrival.headers), where, dialect, body)
@@ -60,7 +52,7 @@ async def compact(
     if request is None:
         await client.fail(400, f"The body is no request of the {dialect} API that can be read.", "unreadable_body")
         return
-    kit = _kit(house.kit, asked.get("focus", ""))
+    kit = with_focus(house.kit, asked.get("focus", ""))
     upstream = crossing.upstream.telling(crossing.heard)
     driver = Driver(dialect, upstream, client, house.store, house.flights, house.pace, crossing.notify)
 
@@ -92,21 +84,10 @@ def _told(made: Compacted) -> bytes:
     return b'{"unchanged":false,"checkpoint":' + dumps(facts) + b',"body":' + made.view.body + b"}"
 
 
-def _kit(kit: Kit, focus: str) -> Kit:
-    if not focus.strip():
-        return kit
-    usual = kit.options
-
-    def options(target: Target, dialect: DialectName) -> Options:
-        return focused(usual(target, dialect), focus)
-
-    return replace(kit, options=options)
-
-
 def _dialect(api: str, body: bytes, arrival: Arrival) -> DialectName | None:
     """The API that is named, or, where none is, that of the body's fields and the headers; None where neither tells."""
     if api:
-        return next((dialect for dialect in PATHS.values() if dialect == api), None)
+        return next((dialect for dialect in PATHS if dialect == api), None)
     try:
         value = loads(body)
     except ValueError:

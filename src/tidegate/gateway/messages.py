@@ -10,8 +10,9 @@ from email.utils import formatdate
 
 from tidegate.engine.effects import Outcome, UpstreamError
 from tidegate.upstream.http import Headers, lower, stopped
-from tidegate.wire.conversation import DialectName
+from tidegate.wire.conversation import Conversation, DialectName
 from tidegate.wire.jsontext import loads
+from tidegate.wire.own_compaction import own_compaction
 
 PREFIX = b"x-tidegate-"
 BYPASS = b"x-tidegate-bypass"
@@ -102,6 +103,14 @@ def own_headers(request_id: str, reason: str = "") -> Headers:
 def bypasses(asked: bytes) -> bool:
     """Whether a client that sent `BYPASS` with this value wants its request left alone."""
     return asked.strip().lower() not in NO
+
+
+def hands_off(asked: bytes | None, conversation: Conversation, headers: Mapping[str, str]) -> str:
+    """Why a request must pass untouched, empty for no reason. `asked` is the value of `BYPASS`, None where the client
+    did not send it; `headers` are its own, in lower case."""
+    if asked is not None and bypasses(asked):
+        return "bypassed"
+    return "own_compaction" if own_compaction(conversation, headers) else ""
 
 
 def spoken(headers: Mapping[str, str]) -> DialectName:
