@@ -6,13 +6,12 @@ Knows how to show it; not how it is learned (`engine.capabilities`). Called by t
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
 import click
 
-from tidegate.cli.misconfigured import Misconfigured
+from tidegate.cli.settings_file import OF_THE_STORE, config_option, loaded, store_file, tried
 from tidegate.cli.tables import columns, printable, utc
 
 WORDS = {
@@ -25,12 +24,7 @@ WORDS = {
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="As one JSON list.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file that says where the store is.  [default: as for serve]",
-)
+@config_option(OF_THE_STORE)
 def capabilities(as_json: bool, config_file: Path | None) -> None:
     """List what endpoints were seen to be able to do and not, of compaction.
 
@@ -44,19 +38,8 @@ def capabilities(as_json: bool, config_file: Path | None) -> None:
       tidegate capabilities --json
       tidegate capabilities --config ~/tidegate.toml
     """
-    from tidegate import config
-    from tidegate.store import StoreError, default_path
-
-    try:
-        store = config.load(config_file, {}, os.environ).store
-    except config.ConfigError as error:
-        raise Misconfigured(str(error)) from None
-    if store.kind != "sqlite":
-        raise click.ClickException(f"store.kind is {store.kind}: what is seen stays in the gateway's process.")
-    try:
-        facts = known(store.path or default_path(), time.time())
-    except StoreError as error:
-        raise click.ClickException(str(error)) from None
+    file = store_file(loaded(config_file), "what is seen stays")
+    facts = tried(lambda: known(file, time.time()))
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:

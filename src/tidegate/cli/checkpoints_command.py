@@ -6,28 +6,19 @@ Knows how to show it; the store knows how it is kept. Called by the command line
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from tidegate.cli.misconfigured import Misconfigured
+from tidegate.cli.settings_file import OF_THE_STORE, config_option, loaded, store_file, tried
 from tidegate.cli.tables import columns, printable, utc
 
 if TYPE_CHECKING:
     from tidegate.store import Kept, SqliteStore
 
-T = TypeVar("T")
-
-CONFIG = click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file that says where the store is.  [default: as for serve]",
-)
+CONFIG = config_option(OF_THE_STORE)
 SHORTEST = 4
 """Digits of an id that name a checkpoint."""
 
@@ -50,7 +41,7 @@ def checkpoints() -> None:
 def listed(as_json: bool, config_file: Path | None) -> None:
     """List checkpoints, the newest first. Nothing of their text is opened."""
     store = _store(config_file)
-    rows = _tried(store.kept)
+    rows = tried(store.kept)
     if as_json:
         click.echo(json.dumps([_facts(row) for row in rows], indent=2))
     elif not rows:
@@ -71,7 +62,7 @@ def show(checkpoint: str, text: bool, config_file: Path | None) -> None:
         click.echo(json.dumps(_facts(row), indent=2))
         if not text:
             continue
-        opened = _tried(partial(store.opened, row))
+        opened = tried(partial(store.opened, row))
         if opened is None:
             raise click.ClickException(f"{row.id} can't be opened: it is sealed with another key.")
         if not opened.artifact.text:
@@ -91,49 +82,30 @@ def forget(checkpoint: tuple[str, ...], everything: bool, caller: str | None, co
     if not checkpoint and not everything and not caller:
         raise click.UsageError("say which: ids, --caller NAME or --all")
     store = _store(config_file)
-    rows = _tried(store.kept) if everything or caller else []
+    rows = tried(store.kept) if everything or caller else []
     if caller:
         rows = [row for row in rows if row.caller == caller]
     for name in checkpoint:
         rows += _named(store, name)
-    _tried(lambda: store.forget(rows))
+    tried(lambda: store.forget(rows))
     click.echo(f"{len(rows)} forgotten")
 
 
 def _store(config_file: Path | None) -> SqliteStore:
-    from tidegate import config
     from tidegate.gateway.kit import keys_of, store_of
-    from tidegate.store import SqliteStore, StoreError, default_path
+    from tidegate.store import SqliteStore
 
-    try:
-        settings = config.load(config_file, {}, os.environ)
-        if settings.store.kind != "sqlite":
-            raise click.ClickException(
-                f"store.kind is {settings.store.kind}: checkpoints stay in the gateway's process."
-            )
-        if not (settings.store.path or default_path()).exists():
-            raise click.ClickException("Nothing has been compacted yet: there is no store.")
-        store = store_of(settings, keys_of(settings))
-    except config.ConfigError as error:
-        raise Misconfigured(str(error)) from None
-    except StoreError as error:
-        raise click.ClickException(str(error)) from None
+    settings = loaded(config_file)
+    if not store_file(settings, "checkpoints stay").exists():
+        raise click.ClickException("Nothing has been compacted yet: there is no store.")
+    store = tried(lambda: store_of(settings, keys_of(settings)))
     assert isinstance(store, SqliteStore)
     return store
 
 
-def _tried(work: Callable[[], T]) -> T:
-    from tidegate.store import StoreError
-
-    try:
-        return work()
-    except StoreError as error:
-        raise click.ClickException(str(error)) from None
-
-
 def _named(store: SqliteStore, name: str) -> list[Kept]:
     """The checkpoints of an id: a sealed one and a text of the same items share theirs."""
-    found = [row for row in _tried(store.kept) if len(name) >= SHORTEST and row.id.startswith(name.lower())]
+    found = [row for row in tried(store.kept) if len(name) >= SHORTEST and row.id.startswith(name.lower())]
     if not found:
         raise click.ClickException(f"there is no checkpoint {printable(name)}; `tidegate checkpoints list` names them")
     if len({row.id for row in found}) > 1:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidegate.cli.providers_command import catalogue
+from tidegate.cli.settings_file import config_option
 from tidegate.overflow import Action, Refusal, Sent, Verdict
 from tidegate.overflow import classify as judge
 from tidegate.overflow.explain import Considered, considered
@@ -47,12 +48,7 @@ _DONE: dict[Action, str] = {
 @click.option("--sent-bytes", type=click.IntRange(min=0), help="Size of the refused request, in bytes.")
 @click.option("--output-limit", type=int, help="Output limit of the refused request, in tokens.")
 @click.option("--json", "as_json", is_flag=True, help="The verdict as one JSON object.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file with providers of your own.  [default: as for serve]",
-)
+@config_option("Settings file with providers of your own.")
 @click.pass_context
 def classify(
     ctx: click.Context,

@@ -13,6 +13,8 @@ import click
 
 from tidegate import config
 from tidegate.cli.misconfigured import Misconfigured
+from tidegate.cli.settings_file import config_option
+from tidegate.cli.tables import columns
 from tidegate.gateway.catalogue import catalogue as known_providers
 from tidegate.providers import Catalogue, Provider, ProviderError
 
@@ -22,12 +24,7 @@ ALL = 3
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Everything known of each, as one JSON list.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file with providers of your own.  [default: as for serve]",
-)
+@config_option("Settings file with providers of your own.")
 @click.pass_context
 def providers(ctx: click.Context, as_json: bool, config_file: Path | None) -> None:
     """List the providers: which APIs they speak, where a missing key is taken from, where they are.
@@ -59,17 +56,14 @@ def catalogue(ctx: click.Context, config_file: Path | None = None) -> Catalogue:
 
 
 def _table(known: Catalogue) -> str:
-    """Columns as wide as what is in them, the widest last: it alone may run over a narrow terminal's edge."""
+    """The widest column last: it alone may run over a narrow terminal's edge."""
     rows = [("name", "APIs", "key from", "base URL")]
     for provider in known:
         apis = "all" if len(provider.dialects) == ALL else ", ".join(provider.dialects)
         rows.append(
             (provider.name, apis, ", ".join(provider.auth.envs) or "the client", provider.api_root or "(yours)")
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return columns(rows)
 
 
 def _facts(provider: Provider) -> dict[str, object]:

@@ -17,6 +17,7 @@ from tidegate.cli.misconfigured import Misconfigured
 from tidegate.cli.replay.playing import NAMES, Playing, Rules, play
 from tidegate.cli.replay.recorded import Session, Unreadable
 from tidegate.cli.replay.sessions import read
+from tidegate.cli.settings_file import config_option
 from tidegate.config import ConfigError, load
 from tidegate.gateway.catalogue import catalogue
 from tidegate.gateway.targets import NoProvider
@@ -46,12 +47,7 @@ WIDTH = 120
 @click.option("--dialect", type=click.Choice(get_args(DialectName)), help="Of the bodies.  [default: told by them]")
 @click.option("--brief", is_flag=True, help="Only the turns at which something was done.")
 @click.option("--json", "as_json", is_flag=True, help="Everything as one JSON list, an object for each file.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file.  [default: as for serve]",
-)
+@config_option()
 def replay(
     files: tuple[str, ...],
     policies: tuple[str, ...],

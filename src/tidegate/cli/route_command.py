@@ -16,6 +16,7 @@ import click
 
 from tidegate import config
 from tidegate.cli.misconfigured import Misconfigured
+from tidegate.cli.settings_file import config_option
 from tidegate.config import Settings
 from tidegate.engine import router
 from tidegate.engine.bridge import OVER_IT
@@ -37,12 +38,7 @@ OVER = "over the bridge to the Responses API, where all of the request has its l
     help="API that the client speaks: chat completions, Responses, or Anthropic's Messages.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file.  [default: as for serve]",
-)
+@config_option()
 def route(model: str, dialect: DialectName, as_json: bool, config_file: Path | None) -> None:
     """Show how a model's histories are compacted: the ways that are tried, best first, and why not the others.
 

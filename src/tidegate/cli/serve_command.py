@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.misconfigured import Misconfigured
+from tidegate.cli.settings_file import config_option
 
 
 @click.command()
@@ -30,12 +31,7 @@ from tidegate.cli.misconfigured import Misconfigured
     metavar="N",
     help="Processes that serve; more than the machine has cores gains nothing.  [default: 1]",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file.  [default: tidegate.toml in this folder, else ~/.config/tidegate/tidegate.toml (on Linux)]",
-)
+@config_option(default="tidegate.toml in this folder, else ~/.config/tidegate/tidegate.toml (on Linux)")
 def serve(
     host: str | None, port: int | None, upstream: str | None, workers: int | None, config_file: Path | None
 ) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from tidegate.cli.misconfigured import Misconfigured
+from tidegate.cli.settings_file import config_option
 from tidegate.cli.tables import columns, printable, utc
 
 SECONDS = 30.0
@@ -30,12 +31,7 @@ SHOWN = 20
 @click.option("--key-env", help="Variable with a caller's key: only what is that caller's is shown.")
 @click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="Conversations to list.")
 @click.option("--json", "as_json", is_flag=True, help="The gateway's own answer.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file that says where the key is.  [default: as for serve]",
-)
+@config_option("Settings file that says where the key is.")
 def status(
     conversation: str | None,
     gateway: str,

@@ -6,13 +6,12 @@ Knows how to show it; not how it is learned (`overflow.window`). Called by the c
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
 import click
 
-from tidegate.cli.misconfigured import Misconfigured
+from tidegate.cli.settings_file import OF_THE_STORE, config_option, loaded, store_file, tried
 from tidegate.cli.tables import columns, printable, utc
 
 WORDS = {
@@ -25,12 +24,7 @@ WORDS = {
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="All that is known of each, as one JSON list.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file that says where the store is.  [default: as for serve]",
-)
+@config_option(OF_THE_STORE)
 def windows(as_json: bool, config_file: Path | None) -> None:
     """List what refusals and successes have taught of models' windows.
 
@@ -42,19 +36,8 @@ def windows(as_json: bool, config_file: Path | None) -> None:
       tidegate windows --json
       tidegate windows --config ~/tidegate.toml
     """
-    from tidegate import config
-    from tidegate.store import StoreError, default_path
-
-    try:
-        store = config.load(config_file, {}, os.environ).store
-    except config.ConfigError as error:
-        raise Misconfigured(str(error)) from None
-    if store.kind != "sqlite":
-        raise click.ClickException(f"store.kind is {store.kind}: what is learned stays in the gateway's process.")
-    try:
-        facts = known(store.path or default_path(), time.time())
-    except StoreError as error:
-        raise click.ClickException(str(error)) from None
+    file = store_file(loaded(config_file), "what is learned stays")
+    facts = tried(lambda: known(file, time.time()))
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Final, Protocol, get_args, runtime_checkable
 
 from tidegate.engine.capabilities import DAY, PROVEN, Seen, What
-from tidegate.engine.checkpoint import StoreError
-from tidegate.store.file import BUSY_SECONDS, cause_of, writing
+from tidegate.store.file import read_only, writing
 
 _ROWS: Final = 4096
 """The newest that are kept, roughly."""
@@ -76,10 +74,4 @@ def capabilities_in(path: Path) -> list[Seen]:
 
     Raises `StoreError`.
     """
-    if not path.exists():
-        return []
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db:
-            return read_all(db)
-    except (sqlite3.Error, OSError, ValueError) as exc:
-        raise StoreError(f"store {path}: {cause_of(exc)}") from None
+    return read_only(path, read_all) or []

@@ -11,12 +11,14 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from tidegate.engine.checkpoint import StoreError
+
+T = TypeVar("T")
 
 BUSY_SECONDS: Final = 0.25
 """How long a call waits for another process's lock."""
@@ -92,6 +94,20 @@ def writing(db: sqlite3.Connection) -> Iterator[None]:
             with suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
         raise
+
+
+def read_only(path: Path, read: Callable[[sqlite3.Connection], T]) -> T | None:
+    """What `read` finds in the file, without making or changing anything; None where there is no file.
+
+    Raises `StoreError`.
+    """
+    if not path.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db:
+            return read(db)
+    except (sqlite3.Error, OSError, ValueError) as exc:
+        raise StoreError(f"store {path}: {cause_of(exc)}") from None
 
 
 class _Link:

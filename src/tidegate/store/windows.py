@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from tidegate.engine.checkpoint import StoreError
 from tidegate.overflow.learned import Learned, as_entry, from_entry, merged
-from tidegate.store.file import BUSY_SECONDS, cause_of, writing
+from tidegate.store.file import read_only, writing
 
 _ROWS: Final = 4096
 """The newest that are kept, roughly: those saved together go together."""
@@ -74,13 +72,7 @@ def windows_in(path: Path) -> list[Learned]:
 
     Raises `StoreError`.
     """
-    if not path.exists():
-        return []
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db:
-            return read_all(db)
-    except (sqlite3.Error, OSError, ValueError) as exc:
-        raise StoreError(f"store {path}: {cause_of(exc)}") from None
+    return read_only(path, read_all) or []
 
 
 def _read(text: object) -> Learned | None:
