@@ -209,7 +209,8 @@ class Crossing:
         """Why that can't be, where it would have been its time."""
         self.request: Request | None = None
         self.reading = reading = over or self._read(where, body)
-        provider, watched = reading.choice.provider, not reading.reason
+        # Of a client's own compaction it is seen whether there was one.
+        provider, watched = reading.choice.provider, reading.reason in ("", "own_compaction")
         keyring = house.keyrings.of(provider, arrival.headers)
         turns: Turns | None = None
         own = ("", "")
