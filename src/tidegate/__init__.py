@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from tidegate.client.clients import http_client as http_client
     from tidegate.client.clients import wrap as wrap
     from tidegate.client.compactor import Check as Check
-    from tidegate.client.compactor import CompactedMessages as CompactedMessages
     from tidegate.client.compactor import Compactor as Compactor
     from tidegate.client.events import Compacted as Compacted
     from tidegate.client.events import Compacting as Compacting
     from tidegate.client.events import on_compacted as on_compacted
     from tidegate.client.events import on_compacting as on_compacting
+    from tidegate.client.lists import CompactedMessages as CompactedMessages
+    from tidegate.client.plan import Plan as Plan
     from tidegate.client.retrying import retry_on_overflow as retry_on_overflow
     from tidegate.client.sdk import NoSuchApi as NoSuchApi
     from tidegate.compactors.strategy import CompactionFailed as CompactionFailed
@@ -33,13 +34,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Check": "tidegate.client.compactor",
     "Compacted": "tidegate.client.events",
-    "CompactedMessages": "tidegate.client.compactor",
+    "CompactedMessages": "tidegate.client.lists",
     "Compacting": "tidegate.client.events",
     "CompactionFailed": "tidegate.compactors.strategy",
     "Compactor": "tidegate.client.compactor",
     "ConfigError": "tidegate.config.layers",
     "NoSuchApi": "tidegate.client.sdk",
     "NotAClient": "tidegate.client.clients",
+    "Plan": "tidegate.client.plan",
     "Refusal": "tidegate.overflow.verdict",
     "Sent": "tidegate.overflow.verdict",
     "Verdict": "tidegate.overflow.verdict",

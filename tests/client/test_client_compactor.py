@@ -189,6 +189,6 @@ def test_a_client_of_another_kind_is_told_so():
 def test_azure_s_client_is_asked_at_its_deployment():
     azure = openai.AzureOpenAI(azure_endpoint="https://x.example", api_version="2026-01-01", api_key="k")
     made = tidegate.Compactor(azure, model="mine", window=WINDOW, settings={"store": {"kind": "memory"}})
-    place = made._sending(talk(1)).place
+    place = made._sending(made._list(talk(1))).place
     assert place.root == "https://x.example/openai/deployments/mine"
     assert place.query == b"api-version=2026-01-01"

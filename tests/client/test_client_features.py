@@ -68,6 +68,54 @@ def test_the_client_that_was_given_is_left_as_it_was():
     assert client._client._transport is before
 
 
+class Team(openai.OpenAI):
+    """A class of somebody's own, made by arguments that the SDK's `with_options` does not know."""
+
+    def __init__(self, url: str, team: str) -> None:
+        super().__init__(base_url=f"{url}/v1", api_key="k", default_headers={"x-team": team})
+        self.team = team
+
+
+class Fixed(openai.AsyncOpenAI):
+    """One that takes any argument and drops it."""
+
+    url = ""
+
+    def __init__(self, **dropped: Any) -> None:
+        super().__init__(base_url=f"{self.url}/v1", api_key="k")
+
+
+class Claude(anthropic.Anthropic):
+    """One with an argument more, that has to be there."""
+
+    def __init__(self, *, team: str, **more: Any) -> None:
+        super().__init__(**more)
+        self.team = team
+
+
+async def test_classes_of_somebodys_own_are_wrapped_however_they_are_made(monkeypatch):
+    with here(SimulatorSettings(behaviour="echo")) as place:
+        monkeypatch.setattr(Fixed, "url", place.url)
+        team, fixed = Team(place.url, "red"), Fixed()
+        claude = Claude(team="blue", base_url=place.url, api_key="k")
+        given = [(client, client._client) for client in (team, fixed, claude)]
+        bare = [team.chat.completions.with_raw_response, claude.messages.with_raw_response, fixed.chat]
+        assert "x-tidegate-action" not in bare[0].create(**ASK).headers
+        wrapped = tidegate.wrap(team, settings=place.given)
+        answers = [
+            wrapped.chat.completions.with_raw_response.create(**ASK),
+            wrapped.with_raw_response.chat.completions.create(**ASK),
+            await tidegate.wrap(fixed, settings=place.given).chat.completions.with_raw_response.create(**ASK),
+            tidegate.wrap(claude, settings=place.given).messages.with_raw_response.create(**ASK),
+        ]
+        assert [answer.headers["x-tidegate-action"] for answer in answers] == ["relayed"] * 4
+        assert (type(wrapped), wrapped.team) == (Team, "red")
+        assert wrapped.default_headers["x-team"] == "red"
+        # The ones that were given send as they did.
+        assert all(client._client is before for client, before in given)
+        assert "x-tidegate-action" not in team.chat.completions.with_raw_response.create(**ASK).headers
+
+
 def test_what_is_no_client_is_told_so():
     with pytest.raises(tidegate.NotAClient, match="takes a client of the openai or anthropic package"):
         tidegate.wrap(object())  # type: ignore[type-var]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,8 +75,28 @@ def wrap(client: Client, *, config: str | os.PathLike[str] | None = None, settin
             f"tidegate.wrap takes a client of the openai or anthropic package, or an HTTP client of httpx2 or httpx; "
             f"this is a {type(client).__name__}."
         )
-    wrapped: Client = client.with_options(http_client=_copied(inner, kept, library, client))
+    http = _copied(inner, kept, library, client)
+    wrapped: Client = _with(http, client)
     return wrapped
+
+
+def _with(http: object, client: Any) -> Any:
+    """The same client with another HTTP client. A class of somebody's own may be made by other arguments than the
+    SDK's, by which `with_options` calls it, or drop them."""
+    try:
+        made = client.with_options(http_client=http)
+    except TypeError:
+        return _made_anew(client, http)
+    return made if made._client is http else _made_anew(client, http)
+
+
+def _made_anew(client: Any, http: object) -> Any:
+    """The same client with another HTTP client, and resources of its own: those that it has made send by the old."""
+    made = copy.copy(client)
+    made._client = http
+    for name in [name for name in vars(made) if isinstance(getattr(type(made), name, None), cached_property)]:
+        del made.__dict__[name]
+    return made
 
 
 def _copied(client: Any, kept: House, library: ModuleType, owner: object) -> Any:

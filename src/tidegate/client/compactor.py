@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from tidegate.client import blocking, waiting
 from tidegate.client.blocks import checked, rules_of
@@ -19,13 +21,14 @@ from tidegate.client.calls import Asking
 from tidegate.client.crossing import Crossing, target_of
 from tidegate.client.events import Announcer
 from tidegate.client.house import Given, House, house
+from tidegate.client.lists import NOTHING, CompactedMessages, Listed, Message
 from tidegate.client.places import Place, place_of, provider_at
+from tidegate.client.plan import Asked, Plan
 from tidegate.client.sdk import Below, Sdk, sdk_of
-from tidegate.compactors.strategy import CompactionFailed, Summary
-from tidegate.engine import exchange
-from tidegate.engine.effects import Effect
+from tidegate.compactors.strategy import CompactionFailed
 from tidegate.engine.exchange import kept_inside, relayed, requested
 from tidegate.engine.request import Kit, Request
+from tidegate.engine.router import Wanted
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import plain, read_history
 from tidegate.gateway.arrival import next_id
@@ -35,19 +38,14 @@ from tidegate.gateway.messages import forwarded, readable
 from tidegate.gateway.routes import PATHS
 from tidegate.providers import Provider
 from tidegate.upstream.http import Headers
-from tidegate.wire.conversation import DialectName, JsonObject, JsonValue
-from tidegate.wire.jsontext import dumps, loads
+from tidegate.wire.conversation import DialectName
+from tidegate.wire.jsontext import dumps
 
 if TYPE_CHECKING:
     import httpx2
 
-Message: TypeAlias = Mapping[str, Any]
-"""A message, or an input item, as the API's own JSON."""
-
-ITEMS: Final[Mapping[DialectName, str]] = {"chat": "messages", "responses": "input", "messages": "messages"}
-SYSTEM: Final[Mapping[DialectName, str]] = {"chat": "", "responses": "instructions", "messages": "system"}
-NOTHING: Final = frozenset({"nothing_to_compact", "no_smaller", "empty"})
-"""Reasons why there is nothing to gain, which are no failures."""
+SUMMARIES: Final = Wanted(by="a plan", own=True)
+"""What a plan asks for: a call that whoever has a model can make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +60,6 @@ class Check:
     window: int | None
     reason: str
     """Why it is not due, empty where it is: `below_threshold`, `unknown_window`, `disabled`."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompactedMessages:
-    """What became of a list. Tokens are calibrated estimates, `input_tokens` and `output_tokens` those billed."""
-
-    messages: list[dict[str, Any]] = field(repr=False)
-    """A new list, to be sent, or kept, in place of the one that was given."""
-    tokens_before: int
-    tokens_after: int
-    dropped_count: int
-    """Of the given messages: how many the new list has no more, or has only in what replaces them."""
-    checkpoint: str
-    """Id of what was stored: the same list, or one that goes on from it, needs no other call."""
-    strategy: str
-    summary: str = field(repr=False)
-    """The summary's text; empty where a provider's own items replace the messages."""
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
 
 
 class Compactor:
@@ -129,7 +107,7 @@ class Compactor:
     def check(self, messages: Sequence[Message]) -> Check:
         """Whether a list is due, and why not. Raises `ValueError` for a list that is none of the dialect's."""
         kept = self._here()
-        sending = self._sending(messages)
+        sending = self._sending(self._list(messages))
         with kept.lock:
             request = self._request(sending, kept.kit, kept.tenants)
             history = read_history(request.conversation, request.tenant, kept.kit.hasher, kept.kit.ledger)
@@ -167,7 +145,7 @@ class Compactor:
         made = None
         with asked.ending():
             made = driver.result(asked.life)
-        return asked.told(messages, made)
+        return asked.listed.told(made)
 
     async def compact(
         self,
@@ -190,7 +168,29 @@ class Compactor:
         made = None
         with asked.ending():
             made = await driver.result(asked.life)
-        return asked.told(messages, made)
+        return asked.listed.told(made)
+
+    def plan(
+        self,
+        messages: Sequence[Message],
+        *,
+        force: bool = False,
+        target_tokens: int | None = None,
+        focus: str = "",
+    ) -> Plan | None:
+        """`compact` for programs that make the calls themselves, with or without a client here: what is to be asked,
+        and what comes of the answers; None where none is due, or nothing is to be gained. Asks for summaries only.
+
+        Raises `CompactionFailed` where it is due and can't be done, and `ValueError` for a list that is none of the
+        dialect's.
+        """
+        listed, kept = self._list(messages), self._here()
+        sending = self._sending(listed)
+        with kept.lock:
+            request = self._request(sending, kept.kit, kept.tenants)
+        request = msgspec.structs.replace(request, target=replace(request.target, wanted=SUMMARIES))
+        plan = Plan(listed, _life(request, kept.kit, force, target_tokens, focus), kept.store, kept.lock)
+        return plan if plan.request is not None or plan.made is not None else None
 
     # -- how it is asked -----------------------------------------------------------------------------------------
 
@@ -205,21 +205,11 @@ class Compactor:
         self._house = self._house.current()
         return self._house
 
-    def _body(self, messages: Sequence[Message]) -> JsonObject:
-        body: dict[str, Any] = {"model": self.model, ITEMS[self.dialect]: [_json_of(one) for one in messages]}
-        key = SYSTEM[self.dialect]
-        if self.system is not None and key:
-            body[key] = self.system
-        elif self.system is not None:
-            body["messages"].insert(0, {"role": "system", "content": self.system})
-        if self.tools is not None:
-            body["tools"] = [dict(tool) for tool in self.tools]
-        if self.dialect == "messages":
-            body["max_tokens"] = 1024
-        return cast(JsonObject, body)
+    def _list(self, messages: Sequence[Message]) -> Listed:
+        return Listed(self.dialect, self.model, messages, self.system, self.tools)
 
-    def _sending(self, messages: Sequence[Message]) -> _Sending:
-        body, original = self._body(messages), None
+    def _sending(self, listed: Listed) -> _Sending:
+        body, original = listed.body(), None
         headers: Headers = []
         if self._sdk is not None:
             original = self._sdk.request(self.dialect, body)
@@ -252,18 +242,18 @@ class Compactor:
         aim: int | None,
         focus: str,
     ) -> _Asked:
-        sending = self._sending(messages)
+        listed = self._list(messages)
+        sending = self._sending(listed)
         assert sending.original is not None, "there is a client"
         with self._house.lock:
             request = self._request(sending, kit, tenants)
-        kit = with_focus(kit, focus)
-        life = requested(request, kit, aim=aim) if force or aim is not None else kept_inside(request, kit)
+        life = _life(request, kit, force, aim, focus)
         announcer = Announcer(request.id, sending.provider.name, self.model)
         sent = readable(forwarded(sending.headers))
         one = Crossing(
             request.id, sending.place, sending.provider, relayed(""), sent, sending.raw, b"", tenants, announcer
         )
-        return _Asked(Asking(sdk.library, sending.original, one), life, self.system is not None)
+        return _Asked(listed, Asking(sdk.library, sending.original, one), life)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +272,9 @@ class _Sending:
 class _Asked:
     """One list on its way."""
 
+    listed: Listed
     asking: Asking
-    life: Generator[Effect, object, exchange.Compacted | None]
-    led: bool
-    """A system prompt was put before the messages."""
+    life: Asked
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -302,45 +291,10 @@ class _Asked:
         finally:
             announcer.over()
 
-    def told(self, messages: Sequence[Message], made: exchange.Compacted | None) -> CompactedMessages | None:
-        """What came of it, as a caller is given it."""
-        if made is None or made.view.checkpoint is None:
-            return None
-        body = loads(made.view.body)
-        dialect = self.asking.crossing.dialect
-        items = body[ITEMS[dialect]] if isinstance(body, dict) else None
-        assert isinstance(items, list)
-        if self.led and dialect == "chat":
-            items = items[1:]
-        checkpoint = made.view.checkpoint
-        result = made.made.result if made.made is not None else None
-        text = result.text if isinstance(result, Summary) else checkpoint.artifact.text
-        return CompactedMessages(
-            messages=cast(list[dict[str, Any]], items),
-            tokens_before=made.before,
-            tokens_after=made.after,
-            dropped_count=_gone(messages, items),
-            checkpoint=checkpoint.id,
-            strategy=checkpoint.strategy,
-            summary=text,
-            calls=result.calls if result is not None else 0,
-            input_tokens=result.input_tokens if result is not None else 0,
-            output_tokens=result.output_tokens if result is not None else 0,
-        )
 
-
-def _gone(before: Sequence[Message], after: Sequence[JsonValue]) -> int:
-    kept = [item for item in after if isinstance(item, dict)]
-    return sum(_json_of(message) not in kept for message in before)
-
-
-def _json_of(value: Any) -> Any:
-    """A message as the SDK would write it: an answer's own object with what the provider said, and no more."""
-    if (dump := getattr(value, "model_dump", None)) is not None:
-        return dump(mode="json", by_alias=True, exclude_unset=True)
-    if isinstance(value, Mapping):
-        return {key: _json_of(one) for key, one in value.items()}
-    return [_json_of(one) for one in value] if isinstance(value, list | tuple) else value
+def _life(request: Request, kit: Kit, force: bool, aim: int | None, focus: str) -> Asked:
+    kit = with_focus(kit, focus)
+    return requested(request, kit, aim=aim) if force or aim is not None else kept_inside(request, kit)
 
 
 def _with(settings: Given | None, model: str, window: int | None, summary_model: str | None) -> Given:

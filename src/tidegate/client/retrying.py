@@ -13,7 +13,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_after_attempt
 
-from tidegate.client.compactor import CompactedMessages, Compactor
+from tidegate.client.compactor import Compactor
+from tidegate.client.lists import CompactedMessages
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.providers import classify
 
