@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
-from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
 from tidegate.client.compactor import Compactor
 from tidegate.client.lists import CompactedMessages
@@ -20,10 +20,6 @@ from tidegate.providers import classify
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class _Smaller(Exception):
-    """The call was too long, and there is a smaller list to make it with."""
 
 
 def retry_on_overflow(
@@ -44,43 +40,37 @@ def retry_on_overflow(
 
             @wraps(function)
             async def awaited(*args: P.args, **kwargs: P.kwargs) -> object:
-                call = _Call(signature.bind(*args, **kwargs), argument, attempts)
+                call = _Call(signature.bind(*args, **kwargs), argument)
 
-                async def once() -> object:
-                    try:
-                        return await cast(Awaitable[object], function(*call.given.args, **call.given.kwargs))
-                    except Exception as error:
-                        if not call.may_go_on(error):
-                            raise
-                        told = error
+                async def compact(refused: RetryCallState) -> None:
                     made = None
                     with suppress(CompactionFailed):
                         made = await compactor.compact(call.messages, force=True, target_tokens=call.aim)
-                    call.go_on(made, told)
-                    raise _Smaller
+                    call.go_on(made, refused)
 
-                return await AsyncRetrying(retry=retry_if_exception_type(_Smaller), stop=stop, reraise=True)(once)
+                again = AsyncRetrying(
+                    retry=retry_if_exception(call.may_go_on), stop=stop, before_sleep=compact, reraise=True
+                )
+
+                async def once() -> object:
+                    return await cast(Awaitable[object], function(*call.given.args, **call.given.kwargs))
+
+                return await again(once)
 
             return cast(Callable[P, T], awaited)
 
         @wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            call = _Call(signature.bind(*args, **kwargs), argument, attempts)
+            call = _Call(signature.bind(*args, **kwargs), argument)
 
-            def once() -> T:
-                try:
-                    return function(*call.given.args, **call.given.kwargs)
-                except Exception as error:
-                    if not call.may_go_on(error):
-                        raise
-                    told = error
+            def compact(refused: RetryCallState) -> None:
                 made = None
                 with suppress(CompactionFailed):
                     made = compactor.compact_sync(call.messages, force=True, target_tokens=call.aim)
-                call.go_on(made, told)
-                raise _Smaller
+                call.go_on(made, refused)
 
-            return Retrying(retry=retry_if_exception_type(_Smaller), stop=stop, reraise=True)(once)
+            again = Retrying(retry=retry_if_exception(call.may_go_on), stop=stop, before_sleep=compact, reraise=True)
+            return again(lambda: function(*call.given.args, **call.given.kwargs))
 
         return called
 
@@ -91,8 +81,8 @@ def retry_on_overflow(
 class _Call:
     """One call of a decorated function, and the list that it is made with."""
 
-    def __init__(self, given: inspect.BoundArguments, argument: str, attempts: int) -> None:
-        self.given, self._argument, self._left = given, argument, attempts
+    def __init__(self, given: inspect.BoundArguments, argument: str) -> None:
+        self.given, self._argument = given, argument
         self.aim: int | None = None
         """Tokens to bring the list down to: half of the window, where the refusal told it."""
 
@@ -101,16 +91,18 @@ class _Call:
         """The list, as it is by now."""
         return self.given.arguments[self._argument]
 
-    def may_go_on(self, error: Exception) -> bool:
+    def may_go_on(self, error: BaseException) -> bool:
         """Whether what was raised means that a smaller list is worth a try."""
-        self._left -= 1
+        if not isinstance(error, Exception):
+            return False
         verdict = classify(error)
         limit = verdict.input_limit or verdict.window
         self.aim = limit // 2 if limit else None
-        return self._left > 0 and verdict.action == "compact"
+        return verdict.action == "compact"
 
-    def go_on(self, made: CompactedMessages | None, error: Exception) -> None:
-        """Takes the smaller list. Raises what was told where there is none."""
-        if made is None or made.tokens_after >= made.tokens_before:
-            raise error
-        self.given.arguments[self._argument] = made.messages
+    def go_on(self, made: CompactedMessages | None, refused: RetryCallState) -> None:
+        """Takes the smaller list. Raises what the call raised where there is none."""
+        if made is not None and made.tokens_after < made.tokens_before:
+            self.given.arguments[self._argument] = made.messages
+        elif refused.outcome is not None:
+            refused.outcome.result()  # raises it
