@@ -74,7 +74,8 @@ def _place(provider: Provider) -> tuple[str, ...]:
     if not where:
         where = [f"yours: `{provider.base_url_form}`" if provider.base_url_form else "yours"]
     if provider.through:
-        where = [f"{provider.through}'s SDK; over HTTP, {where[0]}"]
+        over_http = f"; over HTTP, {where[0]}" if provider.base_url_form else ""
+        where = [f"{provider.through}'s SDK{over_http}"]
     header = {"bearer": "", "x-api-key": ", as `x-api-key`", "header": f", as `{provider.auth.header}`"}
     key = f"`{', '.join(provider.auth.envs)}`{header[provider.auth.scheme]}" if provider.auth.envs else "the client"
     return f"`{provider.name}`", "<br>".join(where), key, ", ".join(provider.windows_api) or "no"

@@ -260,6 +260,15 @@ class Question:
     """To be named in `anthropic-beta`, beside those that the caller names."""
 
 
+class Sdk(Data):
+    """How a provider is asked through a package's SDK."""
+
+    prefix: str = ""
+    """Put before each model's name: what the package calls the provider, as `bedrock/`."""
+    arguments: Mapping[str, pydantic.JsonValue] = {}
+    """Arguments of every call, by the package's own names: regions, projects, `drop_params`."""
+
+
 class Provider(Data):
     """One provider file, the user's overlay included."""
 
@@ -278,6 +287,8 @@ class Provider(Data):
     through: Literal["litellm"] | None = None
     """The package whose SDK speaks to the provider, where none of the three dialects is served at its own paths. Such a
     provider is reached over HTTP only where a `base_url` says who serves a dialect on its behalf."""
+    sdk: Sdk = Sdk()
+    """How it is asked through that."""
     notes: tuple[str, ...] = ()
     """What differs by region, platform or plan, or could not be established, for people to read."""
     dialects: tuple[DialectName, ...] = Field(min_length=1)
@@ -324,6 +335,10 @@ class Provider(Data):
             return api_root(self.base_urls[dialect], versioned=self.quirks.versioned)
         return self.api_root
 
+    def by_sdk(self, dialect: DialectName | None) -> bool:
+        """Whether a dialect, or what belongs to none, is served through the package's SDK rather than over HTTP."""
+        return self.through is not None and not (self.root_for(dialect) if dialect else self.api_root)
+
     @property
     def tells_abilities(self) -> bool:
         """Whether its own API tells what its models can do, beside how large they are."""
@@ -334,12 +349,7 @@ class Provider(Data):
         """Why nothing can be sent where no base URL is known, and what to set."""
         form = f" (of the form {self.base_url_form})" if self.base_url_form else ""
         how = f"Start with --upstream URL, or set providers.{self.name}.base_url{form}."
-        if self.through is None:
-            return f"Provider {self.name} has no base URL. {how}"
-        return (
-            f"Provider {self.name} is spoken to by {self.through}'s SDK, and this gateway relays HTTP only. "
-            f"To reach it through a server that speaks one of the APIs ({', '.join(self.dialects)}): {how}"
-        )
+        return f"Provider {self.name} has no base URL. {how}"
 
     def strategies_for(self, dialect: DialectName) -> tuple[str, ...]:
         """Names of compaction strategies, best first."""

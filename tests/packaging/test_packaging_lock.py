@@ -10,7 +10,17 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DEV = [Requirement(text) for text in PROJECT["dependency-groups"]["dev"]]
-EXTRAS = [Requirement(text) for texts in PROJECT["project"]["optional-dependencies"].values() for text in texts]
+EXTRAS = [
+    Requirement(text)
+    for name, texts in PROJECT["project"]["optional-dependencies"].items()
+    for text in texts
+    if name != "litellm"  # it has an environment of its own
+]
+LITELLM = [
+    Requirement(line)
+    for line in (ROOT / "requirements-litellm.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
 WANTED = [*(Requirement(text) for text in PROJECT["project"]["dependencies"]), *DEV]
 LINES = [
     line
@@ -32,6 +42,13 @@ def test_every_dependency_is_pinned_within_its_range(wanted: Requirement) -> Non
 @pytest.mark.parametrize("extra", EXTRAS, ids=lambda extra: extra.name)
 def test_development_has_what_each_extra_brings_in_the_same_range(extra: Requirement) -> None:
     assert [wanted.specifier for wanted in DEV if wanted.name == extra.name] == [extra.specifier]
+
+
+def test_litellms_own_environment_has_what_the_extra_allows() -> None:
+    (wanted,) = map(Requirement, PROJECT["project"]["optional-dependencies"]["litellm"])
+    (pin,) = [pin for pin in LITELLM if pin.name == wanted.name]
+    (version,) = pin.specifier
+    assert wanted.specifier.contains(version.version)
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -13,13 +13,13 @@ from tidegate.providers import Catalogue, ProviderError, load
 
 BUILT_IN = (
     "anthropic", "azure", "bedrock", "cerebras", "chatgpt", "cohere", "dashscope", "deepseek", "fireworks", "foundry",
-    "generic", "github-copilot", "groq", "huggingface", "litellm-proxy", "llamacpp", "lmstudio", "minimax", "mistral",
-    "moonshot", "nvidia", "ollama", "openai", "openrouter", "perplexity", "sglang", "together", "vercel",
+    "generic", "github-copilot", "groq", "huggingface", "litellm", "litellm-proxy", "llamacpp", "lmstudio", "minimax",
+    "mistral", "moonshot", "nvidia", "ollama", "openai", "openrouter", "perplexity", "sglang", "together", "vercel",
     "vertex-anthropic", "vllm", "xai", "zai",
 )  # fmt: skip
 
-NOWHERE = ("azure", "bedrock", "foundry", "generic", "vertex-anthropic")
-"""Those whose base URL the user gives."""
+NOWHERE = ("azure", "bedrock", "foundry", "generic", "litellm", "vertex-anthropic")
+"""Those whose base URL the user gives, or that need none."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_file_says_where_and_how(catalogue: Catalogue, name: str) -> None:
     provider = catalogue.get(name)
     assert provider.title
     assert bool(provider.api_root) == (name not in NOWHERE)
-    assert bool(provider.base_url_form) == (name in NOWHERE and name != "generic")
+    assert bool(provider.base_url_form) == (name in NOWHERE and name not in ("generic", "litellm"))
     assert set(provider.strategies) == set(provider.dialects)
     assert all(chain[-1] == "summary" for chain in provider.strategies.values())
     assert all(model.window or model.input_limit for model in provider.models)

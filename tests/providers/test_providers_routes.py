@@ -76,6 +76,9 @@ ROUTES = {
     ("github-copilot", "responses"): "openai-inband > summary",
     ("github-copilot", "chat"): TEXT,
     ("github-copilot", "messages"): TEXT,
+    ("litellm", "chat"): TEXT,
+    ("litellm", "responses"): TEXT,
+    ("litellm", "messages"): TEXT,
     ("litellm-proxy", "chat"): TEXT,
     ("litellm-proxy", "responses"): TEXT,
     ("litellm-proxy", "messages"): TEXT,
@@ -434,8 +437,7 @@ def test_whose_a_url_is(catalogue: Catalogue, url: str, provider: str | None) ->
     ("provider", "words"),
     [
         ("azure", ("has no base URL", "https://RESOURCE.openai.azure.com/openai/v1", "providers.azure.base_url")),
-        ("bedrock", ("litellm's SDK", "relays HTTP only", "messages, chat, responses", "providers.bedrock.base_url")),
-        ("vertex-anthropic", ("litellm's SDK", "providers.vertex-anthropic.base_url")),
+        ("foundry", ("has no base URL", "providers.foundry.base_url")),
         ("generic", ("Provider generic has no base URL. Start with --upstream URL", "providers.generic.base_url.")),
     ],
 )  # fmt: skip

@@ -61,7 +61,12 @@ def _table(known: Catalogue) -> str:
     for provider in known:
         apis = "all" if len(provider.dialects) == ALL else ", ".join(provider.dialects)
         rows.append(
-            (provider.name, apis, ", ".join(provider.auth.envs) or "the client", provider.api_root or "(yours)")
+            (
+                provider.name,
+                apis,
+                ", ".join(provider.auth.envs) or "the client",
+                provider.api_root or (f"(by {provider.through})" if provider.through else "(yours)"),
+            )
         )
     return columns(rows)
 

@@ -112,6 +112,12 @@ that rests, a summary or the items themselves take its place. What only one acco
 `strategies.responses = ["openai", "summary"]` says which ways of compacting a provider has, best first, for each API;
 what is not named is not tried, and a model's own list under `[models]` counts for more.
 
+With `through = "litellm"` and no `base_url` a provider is asked through LiteLLM's SDK, as the built-in `litellm`,
+`bedrock` and `vertex-anthropic` are (`pip install 'tidegate[litellm]'`). `[providers.NAME.sdk]` has `prefix` then, put
+before each model's name, and `arguments` of every call by LiteLLM's own names (`vertex_project`, `aws_region_name`,
+`drop_params`, …). Keys are the client's; where it sends none, LiteLLM takes them from its own variables. No client sets
+such arguments.
+
 `[providers.NAME.compaction]` takes the keys that `[models."NAME"]` has from `policy` to `estimator`, for all models of
 the provider.
 

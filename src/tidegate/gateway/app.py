@@ -206,8 +206,8 @@ class App:
         reason = "bypassed" if speaks else "not_a_conversation"
         await relay(
             arrival, where, client, receive, reason,
-            targets=self.targets, pool=self.pool, environ=self.environ, capabilities=self.kit.capabilities,
-            keyrings=self.conversations.keyrings,
+            targets=self.targets, client_of=self.conversations.client_of, environ=self.environ,
+            capabilities=self.kit.capabilities, keyrings=self.conversations.keyrings,
         )  # fmt: skip
 
     async def _health(self, path: str, client: AsgiClient) -> None:

@@ -26,7 +26,7 @@ def catalogue(settings: Settings) -> Catalogue:
     except ProviderError as error:
         raise ProviderError(_placed(str(error), settings)) from None
     for provider in known:
-        given = provider.base_url or provider.base_urls or provider.base_url_form
+        given = provider.base_url or provider.base_urls or provider.base_url_form or provider.through
         if not given and provider.name != GENERIC:
             place = settings.provider_origin(provider.name)
             key = f"providers.{provider.name}.base_url" if place else "base_url"

@@ -42,6 +42,8 @@ from tidegate.gateway.targets import Choice, NoProvider, Targets
 from tidegate.gateway.upstream import ClientUpstream
 from tidegate.gateway.windows import Asking
 from tidegate.overflow.verdict import Refusal, Sent
+from tidegate.providers import Provider
+from tidegate.upstream.by_litellm import ByLiteLLM
 from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
@@ -121,6 +123,7 @@ class Conversations:
             hold_seconds=stream.hold_seconds,
             hold_bytes=stream.hold_bytes,
         )
+        self._sdks: dict[str, ByLiteLLM] = {}
         self.times = Times(pool.timeouts.head, stream.hold_seconds, pool.timeouts.read)
 
     async def answer(
@@ -130,6 +133,18 @@ class Conversations:
         crossing = Crossing(self, arrival, where, dialect, await whole_body(arrival, receive, self.body_limit))
         work = crossing.drive(client) if crossing.bridge is None else self._over(crossing, crossing.bridge, client)
         await while_connected(work, receive, lambda: client.ended)
+
+    def client_of(self, provider: Provider, dialect: DialectName | None) -> Client:
+        """What reaches a provider."""
+        if not provider.by_sdk(dialect):
+            return self.pool
+        known = self._sdks.get(provider.name)
+        if known is None:
+            sdk = provider.sdk
+            known = self._sdks[provider.name] = ByLiteLLM(
+                prefix=sdk.prefix, arguments=sdk.arguments, timeouts=self.pool.timeouts
+            )
+        return known
 
     def unprepared(self, request: Request) -> Request:
         """The same, with nothing prepared behind its answer."""
@@ -238,7 +253,7 @@ class Crossing:
             self._credentials = (names[0],) if bound else keyring.rested(names)
         self._heading = heading = house.headings.of(arrival, where, provider, dialect, watched=watched, own=own)
         self.upstream = ClientUpstream(
-            house.pool,
+            house.client_of(provider, dialect) if provider.through else house.pool,
             arrival.method,
             heading.url,
             heading.root,

@@ -21,8 +21,10 @@ from tidegate.gateway.owners import LARGEST, sealed_by
 from tidegate.gateway.receiving import body_pieces, while_connected, whole_body
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Targets
+from tidegate.providers import Provider
 from tidegate.upstream.client import Answer, Client
 from tidegate.upstream.http import Request
+from tidegate.wire.conversation import DialectName
 from tidegate.wire.watch import Watch
 
 SMALL = 1 << 20
@@ -40,7 +42,7 @@ async def relay(
     reason: str,
     *,
     targets: Targets,
-    pool: Client,
+    client_of: Callable[[Provider, DialectName | None], Client],
     environ: Mapping[str, str],
     capabilities: Capabilities,
     keyrings: Keyrings,
@@ -49,6 +51,7 @@ async def relay(
     client.outcome = Outcome(reason=reason)
     provider = targets.other(where, where.dialect or spoken(arrival.plain))
     client.provider = provider.name
+    pool = client_of(provider, where.dialect)
     url = targets.url(where, provider, arrival.query)
     compacts = where.path == COMPACT_PATH
     keyring = keyrings.of(provider, arrival.headers) if compacts else None

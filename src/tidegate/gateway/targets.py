@@ -190,6 +190,8 @@ class Targets:
         if self.single and provider.name == GENERIC:
             return api_root(str(self.settings.upstream.url), versioned=provider.quirks.versioned)
         root = provider.root_for(dialect) if dialect else provider.api_root
+        if not root and provider.through:
+            return f"{provider.through}://{provider.name}"  # no address: a name for what is learned of it
         if not root:
             raise NoProvider(provider.without_base_url)
         return root
