@@ -14,10 +14,11 @@ from tidegate.compactors.strategy import Call, CompactionFailed, Reply
 from tidegate.context.budget import Policy
 from tidegate.context.ledger import Ledger
 from tidegate.engine.checkpoint import Artifact, Checkpoint, Found, Report
-from tidegate.engine.compaction import Plan, compaction_of, plan
+from tidegate.engine.compaction import compaction_of
 from tidegate.engine.effects import Compact, Deliver, Find, Finish, NothingHelped, Prepare, Save, Send
 from tidegate.engine.exchange import exchange
 from tidegate.engine.native import STRATEGIES, binding_of, readable
+from tidegate.engine.planning import Plan, plan
 from tidegate.engine.request import Kit, Request, Target
 from tidegate.engine.router import Means, Wanted
 from tidegate.engine.sizing import Sizing

@@ -19,6 +19,8 @@ import tidegate.drive.held
 import tidegate.engine.ahead
 import tidegate.engine.compaction
 import tidegate.engine.exchange
+import tidegate.engine.material
+import tidegate.engine.planning
 import tidegate.engine.sizing
 import tidegate.engine.view
 from tidegate.drive import aio
@@ -102,7 +104,8 @@ def test_the_stage_for_the_faults_is_set(front):
 
 
 MODULES = (
-    tidegate.engine.exchange, tidegate.engine.compaction, tidegate.engine.sizing, tidegate.engine.view,
+    tidegate.engine.exchange, tidegate.engine.compaction, tidegate.engine.material, tidegate.engine.planning,
+    tidegate.engine.sizing, tidegate.engine.view,
     tidegate.engine.ahead, tidegate.compactors.summary, tidegate.compactors.accept, tidegate.drive.answer,
     tidegate.drive.aio, tidegate.drive.held,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.context.policies import NAMED
 from tidegate.engine.checkpoint import Report
-from tidegate.engine.compaction import plan
+from tidegate.engine.planning import plan
 from tidegate.engine.request import Kit, Request, Target
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View, plain, read_history

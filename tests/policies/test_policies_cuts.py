@@ -13,7 +13,7 @@ from tidegate.context.budget import Policy
 from tidegate.context.cut import choose
 from tidegate.context.policies import NAMED
 from tidegate.engine.checkpoint import Artifact, Checkpoint
-from tidegate.engine.compaction import plan
+from tidegate.engine.planning import plan
 from tidegate.engine.request import Request
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import read_history, replaced

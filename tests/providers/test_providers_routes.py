@@ -15,8 +15,8 @@ from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
 from tidegate.context.ledger import Ledger
 from tidegate.engine.capabilities import Capabilities
-from tidegate.engine.compaction import plan
 from tidegate.engine.inband import threshold_of
+from tidegate.engine.planning import plan
 from tidegate.engine.request import Kit, Request, Target
 from tidegate.engine.router import Means, Wanted
 from tidegate.engine.sizing import Sizing

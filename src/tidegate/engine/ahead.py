@@ -9,10 +9,11 @@ from collections.abc import Generator, Mapping
 from math import ceil
 
 from tidegate.compactors.strategy import CompactionFailed
-from tidegate.engine.compaction import Plan, compaction_of, plan, strategies_of
+from tidegate.engine.compaction import compaction_of
 from tidegate.engine.diagnostics import Failed
 from tidegate.engine.effects import Cost, Effect, Made, NothingHelped, Notify, Prepare
 from tidegate.engine.eliding import elided
+from tidegate.engine.planning import Plan, plan, strategies_of
 from tidegate.engine.prepared import Prepared
 from tidegate.engine.request import Target
 from tidegate.engine.router import ELIDE

@@ -13,9 +13,9 @@ import msgspec
 
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.engine.checkpoint import Found
-from tidegate.engine.compaction import names_of
 from tidegate.engine.effects import Deliver, Effect, Head, Send, UpstreamError
 from tidegate.engine.exchange import Life
+from tidegate.engine.planning import names_of
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.router import TRIGGER, UNARY, Wanted
 from tidegate.engine.sizing import Sizing

@@ -12,8 +12,8 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from tidegate.compactors.context_edit import FIELD, asking
-from tidegate.engine.compaction import names_of
 from tidegate.engine.effects import Finish, Head
+from tidegate.engine.planning import names_of
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.router import CLEARING
 from tidegate.engine.sizing import Sizing

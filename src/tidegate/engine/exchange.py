@@ -21,7 +21,7 @@ from tidegate.engine.ahead import near, prepare, ready
 from tidegate.engine.artifacts import TRANSIENT, stale_part, without
 from tidegate.engine.checkpoint import Checkpoint, Found, StoreError
 from tidegate.engine.clearing import Clearing, clearing_of
-from tidegate.engine.compaction import Plan, Why, ahead_of_time, compact, last_resort, plan, strategies_of
+from tidegate.engine.compaction import ahead_of_time, compact, last_resort
 from tidegate.engine.diagnostics import Completed, Failed, Key
 from tidegate.engine.effects import (
     Action,
@@ -43,6 +43,7 @@ from tidegate.engine.keys import TRIES, of_a_key
 from tidegate.engine.learning import keep, learn
 from tidegate.engine.native import readable
 from tidegate.engine.output import accepted, of_the_window, remembered, with_less_output
+from tidegate.engine.planning import Plan, Why, plan, strategies_of
 from tidegate.engine.portable import beside
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.router import CLEARING, ELIDE, INBAND, SUMMARY

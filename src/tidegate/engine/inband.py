@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.compactors.openai_inband import FIELD
-from tidegate.engine.compaction import names_of
 from tidegate.engine.effects import Head
+from tidegate.engine.planning import names_of
 from tidegate.engine.request import Kit, Request
 from tidegate.engine.router import INBAND
 from tidegate.engine.sizing import Sizing, limits_of

@@ -12,8 +12,9 @@ from dataclasses import replace
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.cut import Cut
 from tidegate.engine.checkpoint import Checkpoint, StoreError
-from tidegate.engine.compaction import Plan, checkpoint_of, compaction_of
+from tidegate.engine.compaction import checkpoint_of, compaction_of
 from tidegate.engine.effects import Effect, Made, Notify, Prepare
+from tidegate.engine.planning import Plan
 from tidegate.engine.router import SUMMARY
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import View, barred_cuts, plain, replaced, whole
