@@ -47,6 +47,29 @@ def test_what_is_due_is_told_and_sent_as_it_came(dialect):
     assert world.prepared == {}
 
 
+def decisions(seen: Exchange) -> list[Any]:
+    return [notice.detail for notice in seen.notices if notice.event == "shadow"]
+
+
+@DIALECTS
+@pytest.mark.parametrize(
+    ("window", "real", "reasons"),
+    [(1.05, 1.05, ["shadow_due"]), (100, 100, ["below_threshold"]), (100, 0.5, ["below_threshold", "shadow_overflow"])],
+)
+def test_each_decision_is_told_once_in_numbers(dialect, window, real, reasons):
+    size = ruler(dialect, body(dialect))
+    seen, _ = served(dialect, int(size * window), real=int(size * real))
+    told = decisions(seen)
+    assert [it["reason"] for it in told] == reasons
+    for it in told:
+        assert {"tokens", "window", "threshold", "target"} <= set(it)
+        assert all(isinstance(value, int) for key, value in it.items() if key not in ("reason", "ways"))
+    if reasons == ["shadow_due"]:
+        assert told[0]["after"] < told[0]["threshold"] <= told[0]["tokens"]
+        assert told[0]["items"] > 0
+        assert told[0]["ways"].split(",")[-1] == SUMMARY
+
+
 @DIALECTS
 def test_a_refusal_for_length_is_passed_on(dialect):
     seen, _ = served(dialect, 10**6, real=500)
@@ -76,4 +99,5 @@ def test_a_way_that_asks_nobody_is_told_of_too():
     seen = Gateway("chat", to, Provider("chat", window), kit=new_kit(shadow=True)).serve(raw)
     assert seen.outcome is not None
     assert seen.outcome.reason == "shadow_due"
+    assert [it["ways"] for it in decisions(seen)] == [ELIDE]
     assert seen.sent == [raw]

@@ -66,9 +66,12 @@ class Log(logging.Handler):
         super().__init__(logging.DEBUG)
         self.setFormatter(logging.Formatter("%(name)s %(message)s %(args)s"))
         self.lines: list[str] = []
+        self.levels: list[int] = []
+        """Of each line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(self.format(record))
+        self.levels.append(record.levelno)
 
     def of(self, logger: str) -> list[str]:
         return [line for line in self.lines if line.startswith(logger)]
@@ -213,3 +216,19 @@ def test_other_paths_and_the_gateways_own_errors(front):
     call(front.base, "GET", "/v1/models", [("Host", f"{WORDS}.example"), ("Origin", f"https://{KEY}.example")])
     call(front.base, "GET", "/readyz", [("Authorization", KEY)])
     call(front.base, "GET", "/v1/responses", [("Upgrade", "websocket"), ("Connection", "upgrade"), ("x-api-key", KEY)])
+
+
+def test_in_shadow_each_decision_is_a_line_at_info_in_numbers(log: Log) -> None:
+    toml = '[models."*"]\nwindow = 4000\n'
+    with fronted(toml=toml, compaction__mode="shadow", server__log_level="info") as front:
+        front.upstream.then(answer(json.dumps(reply("chat", f"hello {WORDS}")).encode()))
+        sent = body("chat", messages=[{"role": "user", "content": f"{WORDS} " * 1_500}])
+        got = post(front.base, PATHS["chat"], sent, ("Authorization", f"Bearer {KEY}"))
+        assert got.status == 200
+    ((line, level),) = [it for it in zip(log.lines, log.levels, strict=True) if " shadow " in it[0]]
+    assert level == logging.INFO
+    assert line.startswith("tidegate.steps ")
+    assert "reason=nothing_to_compact" in line
+    assert "threshold=3400 target=2000" in line
+    for planted in PLANTED:
+        assert planted not in line

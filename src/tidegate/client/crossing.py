@@ -5,7 +5,6 @@ Knows what an exchange needs; no sockets, no SDK. Called by the transports.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,12 +22,11 @@ from tidegate.gateway.arrival import next_id
 from tidegate.gateway.credentials import Tenants, identity
 from tidegate.gateway.messages import BYPASS, forwarded, hands_off, outcome_headers, readable
 from tidegate.gateway.targets import Choice
+from tidegate.gateway.telling import steps, tell
 from tidegate.providers import Provider
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
 from tidegate.wire.conversation import DialectName, UnreadableBody
-
-steps = logging.getLogger("tidegate.steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +66,7 @@ class Crossing:
     def notify(self, notice: Notify) -> None:
         """Tells the listeners and the log."""
         self.announcer.hears(notice)
-        level = logging.WARNING if notice.event == "fault" else logging.DEBUG
-        if steps.isEnabledFor(level):
-            detail = " ".join(f"{key}={value}" for key, value in notice.detail.items())
-            steps.log(level, "%s %s %s", self.id, notice.event, detail)
+        tell(self.id, notice)
 
 
 def crossing(house: House, kit: Kit, tenants: Tenants, place: Place, headers: Headers, body: bytes) -> Crossing:

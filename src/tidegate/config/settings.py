@@ -185,8 +185,8 @@ class CompactionSettings(Section):
     )
     mode: Literal["on", "shadow"] = Field(
         default="on",
-        description="`shadow` decides and tells, in headers and the log, and changes nothing: no call is made, no "
-        "history rewritten, and a refusal for length is passed on.",
+        description="`shadow` decides and tells, in headers and by a line of the log for each decision, and changes "
+        "nothing: no call is made, no history rewritten, and a refusal for length is passed on.",
     )
     enabled: bool = Field(default=True, description="Compact before the window is full.")
     trigger: Trigger = Field(

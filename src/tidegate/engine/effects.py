@@ -220,6 +220,7 @@ class Notify(msgspec.Struct, frozen=True):
         "prepared",
         "prepare_failed",
         "skipped",
+        "shadow",
         "refused",
         "asking",
         "dropped",

@@ -50,7 +50,7 @@ from tidegate.engine.router import CLEARING, ELIDE, INBAND, SUMMARY
 from tidegate.engine.sizing import Sizing
 from tidegate.engine.view import History, View, applied, plain, read_history
 from tidegate.overflow.verdict import Kind, Refusal, Sent, Verdict
-from tidegate.wire.conversation import DialectName
+from tidegate.wire.conversation import DialectName, JsonValue
 from tidegate.wire.stale import Stale
 
 Life: TypeAlias = Generator[Effect, object, None]
@@ -292,37 +292,42 @@ class _Story:
         before, after = self.sizing.measured(view).tokens, None
         self.reason = self.sizing.not_due(view) or self._held_back(figures["tokens"] or 0)
         short = early(self.sizing, view) if self.reason == "below_threshold" and self.sizing.elides() else None
+        would: dict[str, JsonValue] = {}
         if short is not None:
             self.reason, after = "shadow_due", self.sizing.measured(short).tokens
+            would = {"after": after, "ways": ELIDE}
         elif not self.reason:
-            self.reason, after = yield from self._would(view)
+            self.reason, after, would = self._would(view)
+        sizes = {name: figures[name] for name in ("tokens", "window", "threshold", "target")}
+        yield Notify("shadow", {"reason": self.reason, **sizes, **would})
         self.note(view, self.reason)
         head = yield from self._try(view)
         if head.refusal is not None:
             verdict = yield from self._judge(head, view)
             too_long = verdict.action == "compact" or of_the_window(verdict)
             reason = "shadow_overflow" if too_long else verdict.kind
+            if too_long:
+                yield Notify("shadow", {"reason": reason, **sizes})
             yield Deliver(head.number, Outcome(reason=reason, tokens_before=before, tokens_after=after))
             return
         finish = yield Deliver(head.number, Outcome(reason=self.reason, tokens_before=before, tokens_after=after))
         if isinstance(finish, Finish) and finish.complete and not finish.compacts:
             yield from learn(self.sizing, view, finish, Sent(before, self.window))
 
-    def _would(self, view: View) -> Generator[Effect, object, tuple[str, int | None]]:
-        """(reason, tokens) of what a compaction would leave, as far as a plan tells."""
+    def _would(self, view: View) -> tuple[str, int | None, dict[str, JsonValue]]:
+        """(reason, tokens, figures) of what a compaction would leave, as far as a plan tells."""
         reason, target = "shadow_due", self.sizing.limits().target
         short = elided(self.sizing, view, target) if target and strategies_of(self.sizing)[:1] == (ELIDE,) else None
         if short is not None and target and self.sizing.measured(short).tokens <= target:
-            return reason, self.sizing.measured(short).tokens
+            after = self.sizing.measured(short).tokens
+            return reason, after, {"after": after, "ways": ELIDE}
         slow = tuple(name for name in strategies_of(self.sizing) if name != ELIDE)
         chosen = plan(self.sizing, view, target, "threshold", slow) if target and slow else None
         if chosen is None:
             reason = "nothing_to_compact"
-            return reason, None
+            return reason, None, {}
         after = int((self.history.overhead + chosen.room + chosen.first.kept_tokens) * self.sizing.measured(view).ratio)
-        ways = ", ".join(chosen.strategies)
-        yield Notify("skipped", {"reason": "shadow", "items": chosen.first.at, "after": after, "ways": ways})
-        return reason, after
+        return reason, after, {"items": chosen.first.at, "after": after, "ways": ",".join(chosen.strategies)}
 
     def _held_back(self, tokens: int) -> str:
         """Why a compaction that is due would be of no use, empty where it may be."""

@@ -22,7 +22,7 @@ from tidegate.gateway import diagnostics, manual
 from tidegate.gateway.access import AccessLog
 from tidegate.gateway.arrival import Arrival, ClientGone, Receive, Scope, Send, arrived
 from tidegate.gateway.asgi import AsgiClient, CutShort, Seen
-from tidegate.gateway.conversations import Conversations, fault, tell
+from tidegate.gateway.conversations import Conversations, fault
 from tidegate.gateway.edge import Line
 from tidegate.gateway.guard import Guard
 from tidegate.gateway.keeper import Keeper
@@ -30,6 +30,7 @@ from tidegate.gateway.messages import BYPASS, bypasses, spoken
 from tidegate.gateway.relay import relay
 from tidegate.gateway.routes import Route, route
 from tidegate.gateway.targets import NoProvider, Targets
+from tidegate.gateway.telling import tell
 from tidegate.providers import Catalogue
 from tidegate.store import Keys, SqliteStore
 from tidegate.store.behind import Behind
@@ -155,7 +156,7 @@ class App:
             except (ClientGone, CutShort):
                 pass  # an answer without an end closes the connection
             except Exception as error:
-                tell(arrival, fault("gateway", error))
+                tell(arrival.id, fault("gateway", error))
                 status, reason = 500, "internal_error"
                 text = "Tidegate failed on this request, and could not relay it either."
             if reason:

@@ -39,6 +39,7 @@ from tidegate.gateway.receiving import while_connected, whole_body
 from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import Choice, NoProvider, Targets
+from tidegate.gateway.telling import steps, tell
 from tidegate.gateway.upstream import ClientUpstream
 from tidegate.gateway.windows import Asking
 from tidegate.overflow.verdict import Refusal, Sent
@@ -49,8 +50,6 @@ from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
 from tidegate.wire.bridge import Unmapped, responses_body
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
-
-steps = logging.getLogger("tidegate.steps")
 
 REFUSAL_LIMIT = 1 << 20
 """Bytes of a refusal, unpacked, that are looked at to know whether it is meant for a key."""
@@ -325,9 +324,9 @@ class Crossing:
         """Tells the log."""
         if notice.event == "fault":
             of_the_store = notice.detail.get("where") == "store"
-            tell(self.arrival, notice, quietly=of_the_store and not self._house.store_faults.due())
-        elif steps.isEnabledFor(logging.DEBUG):
-            tell(self.arrival, notice)
+            tell(self.arrival.id, notice, quietly=of_the_store and not self._house.store_faults.due())
+        elif notice.event == "shadow" or steps.isEnabledFor(logging.DEBUG):
+            tell(self.arrival.id, notice)
 
     def heard(self, status: int) -> None:
         """An answer of this status has come to the client's credential."""
@@ -484,11 +483,3 @@ class Seldom:
             return False
         self.next_time = now + self.seconds
         return True
-
-
-def tell(arrival: Arrival, notice: Notify, *, quietly: bool = False) -> None:
-    """Writes a notice to the log; a fault as a warning, unless it is to be told `quietly`."""
-    level = logging.WARNING if notice.event == "fault" and not quietly else logging.DEBUG
-    if steps.isEnabledFor(level):
-        detail = " ".join(f"{key}={value}" for key, value in notice.detail.items())
-        steps.log(level, "%s %s %s", arrival.id, notice.event, detail)
