@@ -85,6 +85,7 @@ def test_so_is_a_summarizer_that_fails():
         ({"model": "m", "messages": []}, "?api=completions", "Say which API"),
         ({"model": "m", "messages": "x"}, "?api=chat", "no request of the chat API"),
         ({"model": "m", "messages": []}, "?target_tokens=-3", "target_tokens must be"),
+        ({"model": "m", "messages": []}, "?policy=off", "There is no such policy. Known: default, rho, rho-elixir"),
     ],
 )
 def test_what_is_asked_wrongly_is_told(body, query, words):

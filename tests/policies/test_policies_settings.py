@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.config import ConfigError, load
+from tidegate.context.policies import NAMED
 from tidegate.gateway.targets import Choice, Targets
 from tidegate.providers import ProviderError
 from tidegate.providers import load as load_providers
@@ -70,6 +71,35 @@ def test_a_policy_brings_its_own_ways_and_what_a_summarizer_is_shown(tmp_path: P
     assert planck.wanted.by == "the policy planck"
     assert "openai" in own.wanted.names
     assert (planck.tool_result_chars, elixir.tool_result_chars, own.tool_result_chars) == (2**31 - 1, 2_000, None)
+
+
+@pytest.mark.parametrize(
+    ("toml", "names", "by"),
+    [
+        ('[compaction]\npolicy = "rho"\n', ("elide", "openai", "openai-trigger"), "the policy rho, the file of"),
+        ('[compaction]\npolicy = "rho"\nstrategies = ["summary"]\n', ("summary",), "compaction.strategies"),
+        ('[models.m]\npolicy = "rho"\nstrategies = ["openai"]\n', ("openai",), "the model's strategies"),
+        (
+            '[providers.openai]\nstrategies.responses = ["openai"]\n[compaction]\npolicy = "rho"\n',
+            ("openai",),
+            "providers.openai.strategies",
+        ),
+    ],
+)
+def test_rho_leaves_results_out_first_unless_somebody_names_the_ways(
+    tmp_path: Path, toml: str, names: tuple[str, ...], by: str
+) -> None:
+    found = targets(tmp_path, toml)
+    wanted = found.target(Choice(found.catalogue.get("openai"), "m"), "responses").wanted
+    assert wanted.names[: len(names)] == names
+    assert wanted.by.startswith(by)
+
+
+def test_a_target_may_be_taken_under_another_policy(tmp_path: Path) -> None:
+    found = targets(tmp_path, '[models.m]\npolicy = "planck"\n')
+    for name, ways in (("rho", ("elide", "summary")), ("rubypi", ("summary",)), ("default", ("summary",))):
+        target = found.under(found.target(Choice(found.catalogue.get("groq"), "m"), "chat"), "chat", name)
+        assert (target.wanted.names, target.policy) == (ways, NAMED[name].policy)
 
 
 def test_equal_policies_are_one(tmp_path: Path) -> None:

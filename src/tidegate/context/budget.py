@@ -81,6 +81,9 @@ class Policy:
     counts: Counts = "larger"
     room_by_target: bool = False
     """The room for a summary is a tenth of the target, 512 to 8,192 tokens, as Rho's (Rust) is."""
+    elides_enough: bool = False
+    """Where old tool results are left out, it is the oldest ones, until what is aimed for is reached, and nothing ahead
+    of a compaction that is due, as Rho (Rust) does; else all of them at once, and as soon as that is worth it."""
     merges_summary: bool = False
     """A summary goes into the user message after it, where one follows; else it does only where an API wants that."""
     windows: tuple[tuple[str, int], ...] = ()

@@ -22,6 +22,8 @@ class Named:
     policy: Policy
     strategies: tuple[str, ...] | None = None
     """Ways of compacting, in order; None for the provider's own order."""
+    first: tuple[str, ...] = ()
+    """Ways before the provider's own, where that order counts."""
     tool_result_chars: int | None = None
     """Characters of each tool result that a summarizer is shown; None for the usual number."""
     recovers: bool | None = None
@@ -40,7 +42,9 @@ NAMED: Final[Mapping[str, Named]] = {
             estimator="rho",
             counts="reported",
             room_by_target=True,
+            elides_enough=True,
         ),
+        first=("elide",),
         tool_result_chars=WHOLE,
     ),
     "rho-elixir": Named(

@@ -31,13 +31,24 @@ def elided(sizing: Sizing, view: View, aim: int) -> View | None:
     real tokens.
 
     All of them go at once, so that this happens seldom: what stays keeps its bytes, and its place in prompt caches,
-    until the history has grown to the threshold again. What a tool says went wrong stays.
+    until the history has grown to the threshold again. Where the policy wants no more than enough, the oldest go, until
+    the aim is reached. What a tool says went wrong stays.
     """
     known, base = _known(view)
-    end = _tail(sizing, sizing.measured(view).shrunk(aim))
+    room = sizing.measured(view).shrunk(aim)
+    enough = view.tokens - room if sizing.policy.elides_enough else None
+    end = _tail(sizing, room)
     gone = dict(known.elided)
-    new = {p: WHOLE for p in range(base, end) if gone.get(p) != WHOLE and _large(sizing, p)}
-    new = {p: keep for p, keep in new.items() if _saves(sizing, p, keep) > 0}
+    new: dict[int, int] = {}
+    saved = 0
+    for p in range(base, end):
+        if enough is not None and saved >= enough:
+            break
+        if gone.get(p) == WHOLE or not _large(sizing, p):
+            continue
+        saves = _saves(sizing, p, WHOLE)
+        if saves > 0:
+            new[p], saved = WHOLE, saved + saves
     return _view(sizing, view, known, base, {**gone, **new}) if new else None
 
 
@@ -104,11 +115,14 @@ def _large(sizing: Sizing, position: int) -> bool:
 
 def _tail(sizing: Sizing, aim: int) -> int:
     """Where the newest items begin: the assistant's last turn and all after it, which the model has not answered yet,
-    in whole groups; and before that whatever fits a share of the aim, estimated."""
+    in whole groups; and before that whatever fits a share of the aim, estimated; or, by Rho's rule, all that fits it
+    beside what is never compacted and the room for a summary."""
     history = sizing.history
     past, sums = history.past, history.past.sums
     start = unanswered(past.facts, past.safe)
     room = aim // TAIL_SHARE
+    if sizing.policy.elides_enough:
+        room = aim - history.overhead - sizing.policy.room(sizing.limits().window or aim, aim)
     while start > 0 and sums[-1] - sums[start - 1] <= room:
         start -= 1
     return start

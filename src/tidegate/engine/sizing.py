@@ -143,8 +143,8 @@ class Sizing:
         return limit is not None and self.history.overhead * self.observed >= limit
 
     def elides(self) -> bool:
-        """Whether old tool results are to be left out before anything else is tried."""
-        return self.request.target.wanted.names[:1] == (ELIDE,)
+        """Whether old tool results are to be left out as soon as that is worth it, before anything is due."""
+        return self.request.target.wanted.names[:1] == (ELIDE,) and not self.policy.elides_enough
 
     def figures(self, view: View) -> dict[str, int | None]:
         """The line of diagnostics for a measured view."""

@@ -29,7 +29,7 @@ from tidegate.gateway.keeper import Keeper
 from tidegate.gateway.messages import BYPASS, bypasses, spoken
 from tidegate.gateway.relay import relay
 from tidegate.gateway.routes import Route, route
-from tidegate.gateway.targets import NoProvider, Targets
+from tidegate.gateway.targets import NoProvider, Targets, no_such
 from tidegate.gateway.telling import tell
 from tidegate.providers import Catalogue
 from tidegate.store import Keys, SqliteStore
@@ -194,8 +194,7 @@ class App:
             await client.fail(404, "Tidegate has no such path of its own, or not with this method.", "no_such_path")
             return
         if where.kind == "unknown_provider":
-            known = ", ".join(self.catalogue.names)
-            raise NoProvider(f"There is no provider named {where.provider!r} in the path. Known providers: {known}.")
+            raise no_such(where.provider, self.catalogue)
         if arrival.upgrades:
             # Codex falls back to POST at once on 426, and only on 426.
             await client.fail(426, "WebSocket is not served on this path. Use POST.", "upgrade_not_served")

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
 
+from msgspec.structs import replace as replaced
+
 from tidegate.compactors.strategy import CompactionFailed
+from tidegate.context.policies import NAMED
 from tidegate.drive.aio import Driver
 from tidegate.engine.exchange import Compacted, requested
 from tidegate.gateway.arrival import Arrival, Receive
@@ -18,6 +21,7 @@ from tidegate.gateway.conversations import Conversations, Crossing
 from tidegate.gateway.kit import with_focus
 from tidegate.gateway.receiving import while_connected, whole_body
 from tidegate.gateway.routes import PATHS, Route
+from tidegate.gateway.targets import no_such
 from tidegate.wire.conversation import DialectName, JsonObject
 from tidegate.wire.jsontext import dumps, loads
 
@@ -29,7 +33,7 @@ async def compact(
 ) -> None:
     """Answers with the compacted body and what is stored, or says that it is unchanged and why.
 
-    The query may say `api` (`chat`, `responses`, `messages`), `provider`, `focus` and `target_tokens`. Raises
+    The query may say `api` (`chat`, `responses`, `messages`), `provider`, `policy`, `focus` and `target_tokens`. Raises
     `NoProvider`, `BodyTooLarge` and `ClientGone`.
     """
     asked = {name: values[-1] for name, values in parse_qs(arrival.query.decode("latin-1")).items()}
@@ -43,15 +47,23 @@ async def compact(
     if aim and not (aim.isdigit() and int(aim) > 0):
         await client.fail(400, "target_tokens must be a whole number, at least 1.", "bad_target_tokens")
         return
+    policy = asked.get("policy", "")
+    if policy and policy not in NAMED:
+        await client.fail(400, f"There is no such policy. Known: {', '.join(NAMED)}.", "unknown_policy")
+        return
     path = f"/v1{PATHS[dialect]}"
     provider = asked.get("provider", "")
     where = route(f"/{provider}{path}" if provider else path)
+    if where.kind == "unknown_provider":
+        raise no_such(provider, house.targets.catalogue)
     crossing = Crossing(house, Arrival("POST", path, b"", arrival.headers), where, dialect, body)
     crossing.life.close()
     request = crossing.asked()
     if request is None:
         await client.fail(400, f"The body is no request of the {dialect} API that can be read.", "unreadable_body")
         return
+    if policy:
+        request = replaced(request, target=house.targets.under(request.target, dialect, policy))
     kit = with_focus(house.kit, asked.get("focus", ""))
     upstream = crossing.upstream.telling(crossing.heard)
     driver = Driver(dialect, upstream, client, house.store, house.flights, house.pace, crossing.notify)

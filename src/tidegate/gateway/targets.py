@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -38,6 +38,11 @@ class NoProvider(LookupError):
     """No provider can serve the request; the text says what to change."""
 
 
+def no_such(name: str | None, catalogue: Catalogue) -> NoProvider:
+    """What to raise for a name that is no provider's."""
+    return NoProvider(f"There is no provider named {name!r}. Known providers: {', '.join(catalogue.names)}.")
+
+
 class Choice(msgspec.Struct, frozen=True):
     """A provider and the model's name there."""
 
@@ -62,6 +67,14 @@ def _ways(listed: tuple[Way, ...] | None, told: ModelFacts) -> tuple[Way, ...] |
     if listed is None and set(able.values()) == {None}:
         return None
     return tuple(way for way in CLAUDE if (listed is None or way in listed if able[way] is None else able[way]))
+
+
+def _before(found: Wanted, made: Chosen) -> Wanted:
+    """With the ways of a policy that come before all others."""
+    first = made.named.first
+    if not first:
+        return found
+    return replace(found, names=tuple(dict.fromkeys((*first, *found.names))), by=f"the policy {made.name}, {found.by}")
 
 
 def _least(one: int | None, other: int | None) -> int | None:
@@ -120,12 +133,14 @@ class Targets:
         """Ways of compacting, best first: the user's own, else those of the provider's file."""
         given = "strategies" in self.settings.providers.get(provider.name, {})
         house, house_by = self.settings.compaction.strategies, "compaction.strategies"
+        own, first = self._own(provider.name, model).strategies, None
         if house is None:
             made = self.chosen(provider, model)
             house, house_by = made.named.strategies, f"the policy {made.name}"
-        return ordered(
+            first = made if house is None and own is None and not given else None
+        found = ordered(
             provider.strategies_for(dialect),
-            model=self._own(provider.name, model).strategies,
+            model=own,
             house=house,
             house_by=house_by,
             own=given,
@@ -133,6 +148,7 @@ class Targets:
             listed_by=f"providers.{provider.name}.strategies" if given else f"the file of provider {provider.name}",
             model_by="the model's strategies under [models]",
         )
+        return found if first is None else _before(found, first)
 
     def chosen(self, provider: Provider, model: str) -> Chosen:
         """The policy that is followed: the model's own, over the provider's, over the one for all."""
@@ -143,6 +159,20 @@ class Targets:
         own = self._own(provider.name, model).given()
         made = chosen([self.settings.compaction.given(), provider.compaction.given(), own, more])
         return self._policy(made.policy)
+
+    def under(self, target: Target, dialect: DialectName, name: str) -> Target:
+        """The same under the policy of that name, as it is by itself."""
+        made = chosen([{"policy": name}])
+        wanted = target.wanted
+        if made.named.strategies is not None:
+            listed = self.catalogue.get(target.provider).strategies_for(dialect)
+            wanted = ordered(listed, house=made.named.strategies, house_by=f"the policy {name}")
+        return replace(
+            target,
+            policy=self._policy(made.policy),
+            wanted=_before(wanted, made),
+            tool_result_chars=made.named.tool_result_chars,
+        )
 
     def means(self, provider: Provider, model: str, told: ModelFacts = NOTHING_TOLD) -> Means:
         """What provider and model have to compact with. What its own API `told` of a model counts for more than the

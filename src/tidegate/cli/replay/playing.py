@@ -230,7 +230,7 @@ def _target(rules: Rules, targets: Targets, model: str, dialect: DialectName, to
             policy = targets.followed(choice.provider, choice.model, dict(rules.over))
         return replace(target, policy=policy, wanted=_without_providers(wanted))
     made = _chosen(rules)
-    names = made.named.strategies or target.wanted.names
+    names = made.named.strategies or (*made.named.first, *target.wanted.names)
     return replace(
         target,
         policy=_kept(made.policy),
