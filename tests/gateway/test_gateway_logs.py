@@ -159,7 +159,7 @@ def test_a_store_that_fails_on_it(front, dialect, error, monkeypatch):
         "tidegate.engine.exchange.read_history",
         "tidegate.engine.exchange.compact",
         "tidegate.context.recall.Recall.read",
-        "tidegate.gateway.conversations.own_compaction",
+        "tidegate.gateway.messages.own_compaction",
         "tidegate.gateway.conversations.exchange",
         "tidegate.gateway.credentials.Tenants.accepted",
         "tidegate.gateway.targets.Targets.choose",
