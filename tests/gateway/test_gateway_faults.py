@@ -175,8 +175,8 @@ def test_a_fault_in_any_effect_costs_no_more_either(front, kind, nth, stream, mo
 
 GATEWAY = [
     "tidegate.context.recall.Recall.read",
-    "tidegate.gateway.conversations.own_compaction",
-    "tidegate.gateway.conversations.bypasses",
+    "tidegate.gateway.messages.own_compaction",
+    "tidegate.gateway.messages.bypasses",
     "tidegate.gateway.conversations.exchange",
     "tidegate.gateway.conversations.Request",
     "tidegate.gateway.targets.Targets.target",
