@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tidegate.compactors.fence import mark
 from tidegate.compactors.transcript import (
-    UNCAPPED,
     Block,
     Caps,
     Material,
@@ -23,6 +22,8 @@ from tidegate.compactors.transcript import (
 )
 from tidegate.context.estimate import text_tokens
 from tidegate.wire.conversation import Facts, Part
+
+UNCAPPED = Caps(None, None, None)
 
 
 def written(*told: tuple[Facts, list[Part]], caps: Caps = UNCAPPED) -> tuple[Block, ...]:

@@ -40,9 +40,6 @@ class Caps:
     user: int | None = None
 
 
-UNCAPPED: Final = Caps(None, None, None)
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """One labelled piece of a transcript. Blocks of an item, and items of a group, are best kept in one

@@ -66,11 +66,6 @@ class Record:
     verdict: str = ""
     """What became of compaction: `compacted`, `paused`, `replayed`, `failed: …`; empty where none was in play."""
 
-    @property
-    def is_summary(self) -> bool:
-        """Whether it asked for a summary of fenced material."""
-        return self.kind == "summary"
-
     def json(self) -> JsonObject:
         """The request body as JSON."""
         value: JsonObject = decode(self.body)

@@ -28,12 +28,10 @@ class Reader:
     data line is dropped, as the standard says, except one that holds only comments.
     """
 
-    __slots__ = ("_after_cr", "_crs", "_first", "_pending", "_scanned", "consumed")
+    __slots__ = ("_after_cr", "_crs", "_first", "_pending", "_scanned")
 
     def __init__(self) -> None:
         """At the beginning of a stream."""
-        self.consumed = 0
-        """Bytes of complete events seen so far."""
         self._pending = bytearray()
         self._scanned = 0
         self._crs = False
@@ -52,12 +50,10 @@ class Reader:
         if self._after_cr:
             self._after_cr = False
             if chunk[0] == 0x0A:  # second half of the CRLF whose CR already ended an event
-                self.consumed += 1
                 chunk = chunk[1:]
         self._crs = self._crs or chunk.find(b"\r") >= 0
         events: list[Event] = []
         if not self._crs and not self._pending and chunk[-2:] == b"\n\n" and chunk[-3:-2] != b"\n":
-            self.consumed += len(chunk)
             for block in chunk[:-2].split(b"\n\n"):
                 self._take(block, events)
             return events
@@ -68,7 +64,6 @@ class Reader:
             begin = end
         if begin:
             self._after_cr = self._pending[begin - 1] == 0x0D and begin == len(self._pending)
-            self.consumed += begin
             del self._pending[:begin]
         self._scanned = max(0, len(self._pending) - _LONGEST_END + 1)
         return events
@@ -78,7 +73,6 @@ class Reader:
         if self._pending or not chunk.endswith((b"\n\n", b"\r\n\r\n")):
             return False
         self._after_cr = self._first = False
-        self.consumed += len(chunk)
         return True
 
     def close(self) -> list[Event]:

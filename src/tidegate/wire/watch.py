@@ -93,7 +93,7 @@ class Watch:
 
     __slots__ = (
         "_body", "_calls", "_counts", "_dialect", "_is_json", "_marks", "_reader", "_says_sse", "_whole",
-        "begun", "compacts", "ended", "error", "error_before_content", "finish", "watched_bytes",
+        "begun", "compacts", "ended", "error", "error_before_content", "finish",
     )  # fmt: skip
 
     def __init__(self, dialect: DialectName, content_type: str) -> None:
@@ -120,7 +120,6 @@ class Watch:
         self.ended = False
         """The terminal event came (`[DONE]`, `message_stop`, `response.completed`, …); or, at the close, the
         answer had said how it ended, since many servers leave `[DONE]` out."""
-        self.watched_bytes = 0
 
     @property
     def usage(self) -> Usage | None:
@@ -129,7 +128,6 @@ class Watch:
 
     def feed(self, chunk: bytes) -> None:
         """Look at the next bytes of the answer."""
-        self.watched_bytes += len(chunk)
         if self._reader is not None:
             self._feed_events(self._reader, chunk)
         elif self._body is not None:
