@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.build import compiled
 
-for folder in ("engine", "drive", "gateway", "client"):
+for folder in ("engine", "drive", "gateway", "client", "docs"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 

@@ -17,6 +17,7 @@ import httpx
 import openai
 import pytest
 from agents import fact
+from pages import Name, blocks
 
 from tidegate import testing
 
@@ -33,11 +34,10 @@ model_list:
       api_key: sk-upstream
 general_settings:
   master_key: {key}
-litellm_settings:
-  num_retries: 0
 """
-HOOK = "  callbacks: tidegate.litellm.hook\n"
-INSTANCE = "  callbacks: own_hook.proxy_hook\n"
+PLAIN = "litellm_settings:\n  num_retries: 0\n"
+HOOK = blocks("yaml")[Name("in-process.md", "LiteLLM")]
+INSTANCE = HOOK.replace("tidegate.litellm.hook", "own_hook.proxy_hook")
 OWN = """\
 from tidegate.litellm import TidegateHook
 
@@ -46,7 +46,7 @@ proxy_hook = TidegateHook(settings={"models": {"shop-model": {"window": 4000}}})
 
 
 @contextmanager
-def proxy(folder: Path, url: str, more: str = "") -> Iterator[openai.OpenAI]:
+def proxy(folder: Path, url: str, more: str = PLAIN) -> Iterator[openai.OpenAI]:
     """A proxy in front of that provider, and a client of it."""
     (folder / "tidegate.toml").write_text('[store]\nkind = "memory"\n')
     (folder / "own_hook.py").write_text(OWN)

@@ -11,6 +11,7 @@ import pytest
 from agents import fact, run
 from lite import Claude, Lite, Routed, headers
 from litellm.integrations.custom_logger import CustomLogger
+from pages import Name, blocks
 from sdks import here
 
 import tidegate
@@ -44,6 +45,15 @@ def test_thirty_turns_over_a_window_of_4000_tokens(kind, stream, asynchronous):
         assert {record.outcome for record in place.of("main")} == {"answered"}
         assert set(place.of("main")[-1].facts) >= PLANTED
         assert {turn.headers["x-tidegate-action"] for turn in agent.turns} == {"relayed", "compacted", "replayed"}
+
+
+def test_what_in_process_shows(monkeypatch):
+    monkeypatch.setenv("TIDEGATE_STORE__KIND", "memory")
+    with here(SMALL) as place:
+        exec(blocks("python")[Name("in-process.md", "LiteLLM")], {})
+        agent = Lite(place.url, stream=False)
+        run(agent, "single", 12, asynchronous=False, size=700)
+        assert any(turn.headers["x-tidegate-action"] == "recovered" for turn in agent.turns)
 
 
 @KINDS
