@@ -27,7 +27,6 @@ from tidegate.config.layers import (
 )
 from tidegate.config.reference import reference
 from tidegate.config.settings import (
-    EXPLAINED,
     KEYS,
     CompactionSettings,
     CompactorSettings,
@@ -40,6 +39,7 @@ from tidegate.config.settings import (
     SummarySettings,
     UpstreamSettings,
 )
+from tidegate.config.values import EXPLAINED
 from tidegate.engine.router import NAMES
 
 __all__ = [

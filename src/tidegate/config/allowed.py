@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import FilePath, SecretStr
 from pydantic.fields import FieldInfo
 
-from tidegate.config.settings import Allowed
+from tidegate.config.values import Allowed
 
 _PLAIN: Final[dict[object, str]] = {bool: "true or false", str: "a text, not empty", Path: "a path"}
 _FILE: Final = get_args(FilePath)[1]

@@ -5,14 +5,11 @@ Knows values; not where they come from. Built by `config.load`, read by the gate
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,92 +20,11 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
 
-from tidegate.config.base_url import problem
+from tidegate.config.values import MIB, Allowed, AnyPath, Bytes, Seconds, Strategies, Text, Texts, Url
 from tidegate.context.budget import RESERVE_TOKENS, Trigger
 from tidegate.context.policies import Chosen, chosen
-from tidegate.engine.router import NAMES
-from tidegate.provider_file import Count, EstimatorName, Percent, PolicyName, Rules
-from tidegate.provider_file import no_truth as _no_truth
-
-_MIB: Final = 1024 * 1024
-_UNITS: Final = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9} | {
-    "kib": 1024,
-    "mib": _MIB,
-    "gib": 1024 * _MIB,
-}
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
-
-
-EXPLAINED: Final = "explained"
-"""Type of an error whose text is meant for people."""
-
-
-class Allowed(str):
-    """Words for what a value may be, where its type does not say it."""
-
-    __slots__ = ()
-
-
-def _bytes(value: object) -> object:
-    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
-        number, unit = match.groups()
-        if unit.lower() in _UNITS:
-            return int(float(number) * _UNITS[unit.lower()])
-    return _no_truth(value)
-
-
-def _listed(value: object) -> object:
-    """A list in one string: a JSON array, or values between commas."""
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        return json.loads(value)
-    return [part.strip() for part in value.split(",") if part.strip()]
-
-
-def _url(value: str) -> str:
-    if why := problem(value):
-        raise PydanticCustomError(EXPLAINED, "{why}", {"why": why})
-    return value.rstrip("/")
-
-
-def _filled(value: object) -> object:
-    if isinstance(value, str) and not value.strip():
-        raise ValueError("empty")
-    return value
-
-
-Text = Annotated[str, BeforeValidator(_filled)]
-Seconds = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=86_400)]
-Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=1), Allowed('bytes, or a text as "64 MiB"')]
-Texts = Annotated[tuple[str, ...], BeforeValidator(_listed), Allowed("a list of texts (in a variable: a,b)")]
-
-
-def _named_strategies(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that are no built-in ones must be compactors of the user's own: the whole of the settings knows them."""
-    wrong = [name for name in value if name not in NAMES and not _NAME.fullmatch(name)]
-    if wrong or not value:
-        raise ValueError("no such strategy" if wrong else "empty")
-    return value
-
-
-_NAME: Final = re.compile(r"[A-Za-z][\w.-]{0,63}")
-
-
-Strategies = Annotated[
-    tuple[str, ...],
-    BeforeValidator(_listed),
-    AfterValidator(_named_strategies),
-    Allowed(f"a list (in a variable: a,b) of {', '.join(NAMES)}, or names of [compactors]"),
-]
-Url = Annotated[
-    str,
-    AfterValidator(_url),
-    Allowed("an http:// or https:// URL without user, query or endpoint, with or without /v1"),
-]
-AnyPath = Annotated[Path, BeforeValidator(_filled)]
+from tidegate.provider_file import Count, EstimatorName, Percent, PolicyName, Rules, no_truth
 
 
 class Section(BaseModel):
@@ -123,15 +39,15 @@ class ServerSettings(Section):
     host: Text = Field(
         default="127.0.0.1", description="Address to listen on. Other than loopback, anyone there may use it."
     )
-    port: Annotated[int, BeforeValidator(_no_truth), Field(ge=0, le=65_535)] = Field(
+    port: Annotated[int, BeforeValidator(no_truth), Field(ge=0, le=65_535)] = Field(
         default=8484, description="Port to listen on; 0 for any free one."
     )
-    body_limit_bytes: Bytes = Field(default=128 * _MIB, description="Largest request body, unpacked.")
+    body_limit_bytes: Bytes = Field(default=128 * MIB, description="Largest request body, unpacked.")
     allowed_hosts: Texts = Field(
         default=(), description="Names in `Host` that a gateway on loopback answers besides its own."
     )
     allowed_origins: Texts = Field(default=(), description="Web origins that may call a gateway on loopback.")
-    drain_seconds: Annotated[int, BeforeValidator(_no_truth), Field(ge=0, le=86_400)] = Field(
+    drain_seconds: Annotated[int, BeforeValidator(no_truth), Field(ge=0, le=86_400)] = Field(
         default=30, description="How long open streams may go on after a stop was asked for."
     )
     admin_key: Annotated[SecretStr, Allowed("a text of 16 characters at least"), Field(min_length=16)] | None = Field(
@@ -141,7 +57,7 @@ class ServerSettings(Section):
     http: Literal["own", "uvicorn"] = Field(
         default="own", description="What speaks HTTP with clients: Tidegate's own server, or uvicorn."
     )
-    workers: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=256)] = Field(
+    workers: Annotated[int, BeforeValidator(no_truth), Field(ge=1, le=256)] = Field(
         default=1, description="Processes that serve. They share a store in a file, not one in memory."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -197,7 +113,7 @@ class CompactionSettings(Section):
     threshold_percent: Percent = Field(
         default=85, description="For `percent`: part of the window from which a compaction is due."
     )
-    reserve_tokens: Annotated[int, BeforeValidator(_no_truth), Field(ge=0)] | None = Field(
+    reserve_tokens: Annotated[int, BeforeValidator(no_truth), Field(ge=0)] | None = Field(
         default=None,
         description=f"For `reserve`: tokens kept free, and 15 % of the window at least; default: {RESERVE_TOKENS}, and "
         "15 % of a window that is too small for it.",
@@ -249,7 +165,7 @@ class CompactionSettings(Section):
         "where it is not below the threshold, four fifths of that.",
     )
     prepare_at_once: Count = Field(default=4, description="Compactions that a process prepares at once, at most.")
-    max_per_request: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=5)] = Field(
+    max_per_request: Annotated[int, BeforeValidator(no_truth), Field(ge=1, le=5)] = Field(
         default=2, description="Compactions of one request, at most."
     )
     rest_first_seconds: Seconds = Field(
@@ -292,7 +208,7 @@ class CompactionSettings(Section):
     native_timeout_seconds: Seconds = Field(
         default=180, description="Seconds that one call of a provider's own compaction may take."
     )
-    summary_max_calls: Annotated[int, BeforeValidator(_no_truth), Field(ge=1, le=1000)] = Field(
+    summary_max_calls: Annotated[int, BeforeValidator(no_truth), Field(ge=1, le=1000)] = Field(
         default=32, description="Calls that one summary may take where the history is many windows long."
     )
     summary_timeout_seconds: Seconds = Field(default=180, description="Seconds that one call for a summary may take.")
@@ -362,7 +278,7 @@ class StreamSettings(Section):
     hold_seconds: Seconds = Field(
         default=15, description="How long the beginning of a stream is held to see whether it is refused."
     )
-    hold_bytes: Bytes = Field(default=_MIB, description="How much of it is held.")
+    hold_bytes: Bytes = Field(default=MIB, description="How much of it is held.")
 
 
 class StoreSettings(Section):
@@ -372,10 +288,10 @@ class StoreSettings(Section):
     path: AnyPath | None = Field(
         default=None, description="The SQLite file; default: `checkpoints.db` in the user's data folder."
     )
-    retention_days: Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=36_500)] = Field(
+    retention_days: Annotated[float, BeforeValidator(no_truth), Field(gt=0, le=36_500)] = Field(
         default=30, description="Days after its last use that a checkpoint is kept."
     )
-    max_bytes: Bytes = Field(default=1024 * _MIB, description="Size of the file; above it the least recently used go.")
+    max_bytes: Bytes = Field(default=1024 * MIB, description="Size of the file; above it the least recently used go.")
     key_file: AnyPath | None = Field(
         default=None,
         description="File with the key that seals; made on first start. Default: `key` in the user's data folder.",
