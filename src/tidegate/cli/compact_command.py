@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, get_args
 from urllib.parse import urlencode
 
 import click
 
+from tidegate.cli.gateway_http import asked
 from tidegate.cli.misconfigured import Misconfigured
 from tidegate.cli.settings_file import config_option
 from tidegate.context.policies import NAMED
@@ -79,15 +78,13 @@ def compact(
     if gateway and (upstream or config_file):
         raise click.UsageError("--upstream and --config are for what is done here: a gateway has its own")
     body = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    asked = {"api": api, "provider": provider, "policy": policy, "focus": focus, "target_tokens": target_tokens}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    said = {"api": api, "provider": provider, "policy": policy, "focus": focus, "target_tokens": target_tokens}
+    query = urlencode({name: value for name, value in said.items() if value is not None})
+    path = f"/tidegate/v1/compact{'?' + query if query else ''}"
     headers = _headers(api, key_env)
-    if gateway:
-        told = _asked(gateway, query, body, headers)
-    else:
-        with _here(config_file, upstream) as base:
-            told = _asked(base, query, body, headers)
-    _shown(json.loads(told), as_json=as_json)
+    with nullcontext(gateway) if gateway else _here(config_file, upstream) as base:
+        answer = asked(base, path, headers, seconds=SECONDS, body=body, refused="")
+    _shown(answer, as_json=as_json)
 
 
 def _headers(api: str | None, key_env: str | None) -> dict[str, str]:
@@ -135,27 +132,3 @@ def _shown(answer: dict[str, dict[str, object] | str | bool], *, as_json: bool) 
             click.echo("The provider took no key: set its variable, or name another with --key-env.", err=True)
     if answer["unchanged"]:
         raise SystemExit(1)
-
-
-def _asked(base: str, query: str, body: bytes, headers: dict[str, str]) -> bytes:
-    url = f"{base.rstrip('/')}/tidegate/v1/compact{'?' + query if query else ''}"
-    if not url.startswith(("http://", "https://")):
-        raise click.ClickException(f"{url} is no http:// or https:// URL")
-    request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310 - looked at above
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a neighbour: no proxy stands between
-    try:
-        with opener.open(request, timeout=SECONDS) as response:
-            read: bytes = response.read()
-            return read
-    except urllib.error.HTTPError as error:
-        raise click.ClickException(f"{error.code}: {_message(error.read())}") from None
-    except (urllib.error.URLError, OSError) as error:
-        raise click.ClickException(f"no gateway at {base}: {error}") from None
-
-
-def _message(body: bytes) -> str:
-    try:
-        value = json.loads(body)
-        return str(value["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return body[:200].decode("utf-8", "replace")

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import click
 
+from tidegate.cli.gateway_http import asked
 from tidegate.cli.misconfigured import Misconfigured
 from tidegate.cli.settings_file import config_option
 from tidegate.cli.tables import columns, printable, utc
@@ -52,15 +51,16 @@ def status(
       tidegate status 3f9a1c2b44d05e6f
       tidegate status --key-env OPENAI_API_KEY --json
     """
-    base = gateway.rstrip("/")
-    if not base.startswith(("http://", "https://")):
-        raise click.ClickException(f"{gateway} is no http:// or https:// URL")
-    headers = _caller(key_env) if key_env else _admin(config_file, base)
+    headers = _caller(key_env) if key_env else _admin(config_file, gateway)
+
+    def told(below: str) -> Any:
+        return asked(gateway, f"/tidegate/v1/diagnostics{below}", headers, seconds=SECONDS)
+
     if conversation:
-        one = _asked(base, f"/conversations/{quote(conversation, safe='')}", headers)
+        one = told(f"/conversations/{quote(conversation, safe='')}")
         click.echo(json.dumps(one, indent=2) if as_json else _details(one))
         return
-    whole, listed = _asked(base, "", headers), _asked(base, f"/conversations?limit={limit}", headers)
+    whole, listed = told(""), told(f"/conversations?limit={limit}")
     if as_json:
         click.echo(json.dumps({**whole, "list": listed["conversations"]}, indent=2))
     else:
@@ -97,25 +97,6 @@ def _admin(config_file: Path | None, base: str) -> dict[str, str]:
         raise Misconfigured(str(error)) from None
     except StoreError as error:
         raise click.ClickException(f"{error}. With --key-env you see what is that caller's.") from None
-
-
-def _asked(base: str, below: str, headers: dict[str, str]) -> Any:
-    request = urllib.request.Request(f"{base}/tidegate/v1/diagnostics{below}", headers=headers)  # noqa: S310 - looked at
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=SECONDS) as response:
-            return json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        raise click.ClickException(f"the gateway answered {error.code}: {_message(error.read())}") from None
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise click.ClickException(f"no gateway at {base}: {error}") from None
-
-
-def _message(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return body[:200].decode("utf-8", "replace")
 
 
 def _overview(told: Any) -> str:
