@@ -25,8 +25,8 @@ Nothing has to be configured. What is set comes from three places; a later one w
 2. variables, `TIDEGATE_SECTION__KEY`;
 3. flags of the command.
 
-`tidegate windows`, `tidegate capabilities`, `tidegate route` and `tidegate providers` search for the file as `tidegate
-serve` does, from the folder where they are called, and take `--config` too.
+Every command that goes by settings (`tidegate status`, `route`, `providers`, `windows`, …) searches for the file as
+`tidegate serve` does, from the folder where it is called, and takes `--config` too.
 
 An unknown key or a value that is not allowed ends the start with a message that names the key, where it was given, and
 what is allowed.
