@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.compactors.strategy import Call, Reply
-from tidegate.drive import aio, sync
+from tidegate.drive import aio, sync, thread_flights
 from tidegate.drive.answer import HeldAnswer
 from tidegate.drive.direct import Begun, Direct
 from tidegate.drive.flights import Flights
@@ -166,9 +166,9 @@ def drive_sync(life: Life, script: Script, store: Store, **changes) -> Seen:  # 
         seen.complete = True
         return True
 
-    sync.Driver("chat", SyncUpstream(script), store, sync.Flights(), on_notify=seen.notices.append, **changes).drive(
-        life, deliver
-    )
+    sync.Driver(
+        "chat", SyncUpstream(script), store, thread_flights.Flights(), on_notify=seen.notices.append, **changes
+    ).drive(life, deliver)
     return seen
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
-from tidegate.drive import aio, sync
+from tidegate.drive import aio, sync, thread_flights
 from tidegate.engine.effects import Failure, Made, NothingHelped, OutOfTime, Work
 
 
@@ -72,7 +72,7 @@ async def test_awaited_calls_end_with_the_time_of_all_and_tell_what_they_cost():
 
 def test_threads_that_wait_share_a_failure():
     """Else each in turn would wait as long as the first one did."""
-    flights, go, made = sync.Flights(), threading.Event(), []
+    flights, go, made = thread_flights.Flights(), threading.Event(), []
 
     def start() -> Made:
         made.append(1)

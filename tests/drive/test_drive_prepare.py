@@ -27,7 +27,7 @@ from test_drive_both import ANSWER, RECOVERED
 
 from tidegate.compactors.strategy import Call, CompactionFailed, Reply, Summary
 from tidegate.context.budget import Policy
-from tidegate.drive import aio, sync
+from tidegate.drive import aio, sync, thread_flights
 from tidegate.drive.direct import Direct
 from tidegate.drive.flights import Ending, Flights
 from tidegate.engine.effects import Prepare
@@ -233,7 +233,8 @@ class Blocking:
     """A client's process that drives by blocking calls."""
 
     def __init__(self, told: Script, **flights: Any) -> None:
-        self.told, self.tools, self.store, self.flights = told, kit(Policy()), MemoryStore(), sync.Flights(**flights)
+        self.told, self.tools, self.store = told, kit(Policy()), MemoryStore()
+        self.flights = thread_flights.Flights(**flights)
 
     def turn(self, raw: bytes) -> Seen:
         seen = Seen()

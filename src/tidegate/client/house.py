@@ -16,7 +16,7 @@ from typing import Any
 
 from tidegate.config import Settings, load
 from tidegate.drive import flights as waiting_flights
-from tidegate.drive import sync
+from tidegate.drive import thread_flights
 from tidegate.drive.aio import Pace
 from tidegate.engine.checkpoint import Store
 from tidegate.engine.request import Kit
@@ -59,7 +59,7 @@ class House:
         self.tenants = Tenants(self.kit.hasher)
         if self.kit.portable is not None:
             self.kit.portable.save = self.store.save
-        self.flights = sync.Flights(prepare_at_once=settings.compaction.prepare_at_once)
+        self.flights = thread_flights.Flights(prepare_at_once=settings.compaction.prepare_at_once)
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Tools] = weakref.WeakKeyDictionary()
         stream = settings.stream
         self.pace = Pace(hold_seconds=stream.hold_seconds, hold_bytes=stream.hold_bytes)
