@@ -226,6 +226,7 @@ def test_standard_input() -> None:
         ("{}", ("--policy", "nobody"), 2, "'nobody' is not one of 'default', 'rho', 'rho-elixir', 'rubypi', 'planck'"),
         ("{}", (), 1, "no line is of a format that is known"),
         ("{}\nnonsense\n", (), 1, "line 2: no JSON"),
+        ('{"model":"m","messages":[{"role":"user","content":"x"},"x"]}', (), 1, "line 1: no request of the chat API"),
         ('{"model":"m","messages":[{"role":"user","content":"x"}]}', ("--provider", "nobody"), 1, "unknown provider"),
         (
             '{"model":"m","messages":[{"role":"user","content":"x"}]}', ("--provider", "anthropic"), 1,

@@ -160,17 +160,17 @@ def play(session: Session, rules: Rules, settings: Settings, catalogue: Catalogu
     turns: list[Played] = []
     request, now = None, 0.0
     for number, asked in enumerate(session.requests(words), 1):
+        now = max(now + PACE, asked.at or 0.0) if number > 1 else asked.at or 1.0
         try:
             conversation = kit.recall.read(asked.dialect, asked.body)
+            target = _target(rules, targets, rules.model or conversation.model, asked.dialect, session.window)
+            hands_off = own_compaction(conversation, {}) or ""
+            request = Request(f"replay-{number}", conversation, kit.hasher.tenant(b"replay"), target, now, hands_off)
+            turn = stage.request(request)
         except UnreadableBody:
             where = f", line {asked.line}" if asked.line else ""
             raise Unreadable(f"{session.file}{where}: no request of the {asked.dialect} API") from None
-        now = max(now + PACE, asked.at or 0.0) if number > 1 else asked.at or 1.0
-        model = rules.model or conversation.model
-        target = _target(rules, targets, model, asked.dialect, session.window)
-        hands_off = own_compaction(conversation, {}) or ""
-        request = Request(f"replay-{number}", conversation, kit.hasher.tenant(b"replay"), target, now, hands_off)
-        turns.append(Played(number, asked.line, target.model, asked.aside, stage.request(request)))
+        turns.append(Played(number, asked.line, target.model, asked.aside, turn))
     if request is None:
         raise Unreadable(f"{session.file}: no answer of a model is in it, so there was no request")
     name = rules.name or _configured(targets, request.target)
