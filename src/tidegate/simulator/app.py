@@ -160,32 +160,7 @@ class SimulatorApp:
             return
         if route.compacts and desk.compact_path == "404":
             raise catalog.no_such_path(exchange, False, profile)
-        body = _object(record.body)
-        body = door.body(body) if door else body
-        if route.dialect == "messages":
-            named = body.pop("anthropic_beta", None) if profile.name == "bedrock" else None
-            asked = betas.asked(exchange.headers.get("anthropic-beta", ""), named)
-            desk = replace(desk, betas=asked & desk.habits.betas)
-        record.stream, record.model = bool(body.get("stream")), str(body.get("model") or "")
-        if route.dialect == "messages" and profile.name == "anthropic" and "anthropic-version" not in exchange.headers:
-            raise Refusal("anthropic-version: header is required", rule="version-header")
-        if route.counts:
-            record.kind = "count"
-            turn = COUNTERS[route.dialect](body, desk, counting=True)
-        elif route.compacts:
-            record.kind = "compaction"
-            turn = responses.read(body, desk, compacting=True)
-        else:
-            turn = APIS[route.dialect].read(body, desk)
-            compacts = turn.compaction or (turn.managed is not None and turn.managed.on_demand)
-            record.kind = "compaction" if compacts else "summary" if summarizer.find(turn) else "main"
-        turn.framing = door.framing if door else "sse"
-        note_window(turn, record)
-        if turn.managed is not None and turn.managed.changed:
-            record.effective, record.verdict = encode(turn.items), turn.managed.verdict
-        measure(turn, record, self.world)
-        if messages_compaction.alone(turn):
-            record.kind = "compaction"
+        turn, desk = self._read(exchange, route, desk, record, door)
         step = self.state.script.take(route.name, record.kind)
         if step is None and not route.counts and messages_compaction.due(turn):
             step = self.state.script.take(route.name, "compaction")
@@ -212,6 +187,39 @@ class SimulatorApp:
             await self._stream(exchange, turn, self._failing(turn, desk, refusal, event, step.after if step else None))
             return
         await self._answer(exchange, turn, desk, record, step)
+
+    def _read(
+        self, exchange: Exchange, route: Route, desk: Desk, record: Record, door: doors.Door | None
+    ) -> tuple[Turn, Desk]:
+        """What a request asks for, and the desk with the betas that it names. Raises `Refusal`."""
+        profile = desk.profile
+        body = _object(record.body)
+        body = door.body(body) if door else body
+        if route.dialect == "messages":
+            named = body.pop("anthropic_beta", None) if profile.name == "bedrock" else None
+            asked = betas.asked(exchange.headers.get("anthropic-beta", ""), named)
+            desk = replace(desk, betas=asked & desk.habits.betas)
+        record.stream, record.model = bool(body.get("stream")), str(body.get("model") or "")
+        if route.dialect == "messages" and profile.name == "anthropic" and "anthropic-version" not in exchange.headers:
+            raise Refusal("anthropic-version: header is required", rule="version-header")
+        if route.counts:
+            record.kind = "count"
+            turn = COUNTERS[route.dialect](body, desk, counting=True)
+        elif route.compacts:
+            record.kind = "compaction"
+            turn = responses.read(body, desk, compacting=True)
+        else:
+            turn = APIS[route.dialect].read(body, desk)
+            compacts = turn.compaction or (turn.managed is not None and turn.managed.on_demand)
+            record.kind = "compaction" if compacts else "summary" if summarizer.find(turn) else "main"
+        turn.framing = door.framing if door else "sse"
+        note_window(turn, record)
+        if turn.managed is not None and turn.managed.changed:
+            record.effective, record.verdict = encode(turn.items), turn.managed.verdict
+        measure(turn, record, self.world)
+        if messages_compaction.alone(turn):
+            record.kind = "compaction"
+        return turn, desk
 
     async def _answer(self, exchange: Exchange, turn: Turn, desk: Desk, record: Record, step: Step | None) -> None:
         whole = messages_compaction.compact(turn, desk, step)
