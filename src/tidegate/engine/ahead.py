@@ -41,7 +41,7 @@ def prepare(
 ) -> Generator[Effect, object, None]:
     """Begins a compaction of this view for a later turn, where none is prepared. `tokens` is what `near` gave;
     `strategies` are tried in place of all that can be."""
-    kit, request, limits = sizing.kit, sizing.request, sizing.limits()
+    kit, request = sizing.kit, sizing.request
     kept, now = kit.preparations, sizing.request.now
     known = kept.get(conversation, now=now)
     if known is not None:
@@ -51,19 +51,11 @@ def prepare(
     breaker = kit.breaker
     if kept.rests(conversation, now=now) or breaker.rests(conversation, now=now) or breaker.held(conversation, tokens):
         return
-    if not limits.threshold or not limits.target:
-        return
-    # By the time it is used the history has grown to the threshold: then it comes down to the target.
-    aim = max(limits.target - max(0, limits.threshold - tokens), limits.target // 2)
     names = strategies_of(sizing) if strategies is None else strategies
-    short = elided(sizing, view, limits.target) if names[:1] == (ELIDE,) else None
-    if short is not None and sizing.measured(short).tokens <= limits.target:
-        return  # takes no time when it is due
-    slow = tuple(name for name in names if name != ELIDE)
-    view = whole(sizing.history, view, request.target)
-    chosen = plan(sizing, view, aim, "threshold", slow) if slow else None
-    if chosen is None:
+    found = _plan(sizing, view, tokens, names)
+    if found is None:
         return
+    view, chosen = found
     links, key = sizing.history.chain.link, (sizing.history.chain.bucket, request.target.model)
     prepared = Prepared(
         chosen.cut,
@@ -99,6 +91,22 @@ def prepare(
             kept.drop(conversation)
     if begun is True:
         yield Notify("preparing", {"items": chosen.first.at, "from": view.covered, "tokens": tokens})
+
+
+def _plan(sizing: Sizing, view: View, tokens: int, names: tuple[str, ...]) -> tuple[View, Plan] | None:
+    """A view of that many tokens with nothing elided, and how that is compacted ahead of time; None where it is not."""
+    limits = sizing.limits()
+    if not limits.threshold or not limits.target:
+        return None
+    # By the time it is used the history has grown to the threshold: then it comes down to the target.
+    aim = max(limits.target - max(0, limits.threshold - tokens), limits.target // 2)
+    short = elided(sizing, view, limits.target) if names[:1] == (ELIDE,) else None
+    if short is not None and sizing.measured(short).tokens <= limits.target:
+        return None  # takes no time when it is due
+    slow = tuple(name for name in names if name != ELIDE)
+    view = whole(sizing.history, view, sizing.request.target)
+    chosen = plan(sizing, view, aim, "threshold", slow) if slow else None
+    return None if chosen is None else (view, chosen)
 
 
 def _told(cost: Cost) -> Mapping[str, int]:
