@@ -16,7 +16,8 @@ from tidegate.upstream.by_litellm import FIELDS, ByLiteLLM
 from tidegate.upstream.http import Request, Timeouts
 
 URL = "litellm://litellm"
-CHAT = {"model": "gemini/g", "messages": [{"role": "user", "content": "hi"}]}
+CHAT = {"model": "gemini/g", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+FULL = {**CHAT, "input": "hi"}
 
 
 class Stream:
@@ -91,7 +92,7 @@ def post(path: str, body: Any, headers: Any = (), **how: Any) -> Any:
     [("/chat/completions", "acompletion"), ("/responses", "aresponses"), ("/messages", "anthropic_messages")],
 )
 def test_each_api_has_its_function(sdk, path, function):
-    status, headers, body = post(path, CHAT)
+    status, headers, body = post(path, FULL)
     assert (status, headers[b"content-type"], body) == (200, b"application/json", b'{"id":"x"}')
     assert sdk.calls[0][0] == function
 
@@ -141,6 +142,29 @@ def test_what_says_how_a_call_is_made_is_no_clients_to_set(sdk, path, name):
     assert arguments.get("extra_body", {}) == ({name: "hostile"} if path != "/messages" else {})
 
 
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses", "/messages"])
+@pytest.mark.parametrize("model", ["oobabooga/http://127.0.0.1:9", "huggingface/https://x.example/v1", "http://x"])
+def test_no_models_name_says_where_a_call_goes(sdk, path, model):
+    status, _, body = post(path, {**FULL, "model": model})
+    assert (status, sdk.calls) == (400, [])
+    assert "127.0.0.1" not in body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/chat/completions", "messages"), ("/chat/completions", "model"), ("/responses", "input"),
+        ("/messages", "messages"), ("/messages", "max_tokens"), ("/messages", "model"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("null", [False, True])
+def test_what_litellm_can_not_be_called_without_is_a_fault_of_the_request(sdk, path, field, null):
+    body = {**FULL, field: None} if null else {name: value for name, value in FULL.items() if name != field}
+    status, _, told = post(path, body)
+    assert (status, sdk.calls) == (400, [])
+    assert f"no {field}" in json.loads(told)["error"]["message"]
+
+
 def test_no_field_of_an_api_says_how_a_call_is_made():
     for names in FIELDS.values():
         assert not {name for name in names if "api_" in name or "base" in name or "litellm" in name or "aws" in name}
@@ -149,6 +173,12 @@ def test_no_field_of_an_api_says_how_a_call_is_made():
 def test_betas_go_with_a_messages_call(sdk):
     post("/messages", CHAT, [(b"anthropic-beta", b"one"), (b"anthropic-beta", b"two"), (b"x-other", b"no")])
     assert sdk.calls[0][1]["extra_headers"] == {"anthropic-beta": "one,two"}
+
+
+@pytest.mark.parametrize("stream", [1, "yes", True])
+def test_what_is_no_stream_is_answered_whole_whatever_was_asked_for(sdk, stream):
+    status, headers, body = post("/chat/completions", {**CHAT, "stream": stream})
+    assert (status, headers[b"content-type"], body) == (200, b"application/json", b'{"id":"x"}')
 
 
 def test_a_stream_of_chunks_ends_as_chat_streams_do(sdk):
@@ -160,7 +190,7 @@ def test_a_stream_of_chunks_ends_as_chat_streams_do(sdk):
 
 def test_events_of_responses_are_named_and_bytes_of_messages_are_left_as_they_are(sdk):
     sdk.gives = Stream({"type": "response.created"})
-    assert post("/responses", {**CHAT, "stream": True})[2] == (
+    assert post("/responses", {**FULL, "stream": True})[2] == (
         b'event: response.created\ndata: {"type":"response.created"}\n\n'
     )
     sdk.gives = Stream(b"event: ping\ndata: {}\n\n")
@@ -173,6 +203,22 @@ def test_an_overflow_has_the_apis_own_shape(sdk):
     assert (status, json.loads(body)["error"]["code"]) == (400, "context_length_exceeded")
     status, _, body = post("/messages", CHAT)
     assert (status, json.loads(body)["type"]) == (400, "error")
+
+
+@pytest.mark.parametrize("status", [200, None, "400"])
+def test_an_overflow_within_an_answer_of_200_is_an_overflow(sdk, monkeypatch, status):
+    monkeypatch.setattr(ContextWindowExceededError, "status_code", status)
+    sdk.gives = ContextWindowExceededError("too many tokens")
+    told, _, body = post("/responses", FULL)
+    assert (told, json.loads(body)["error"]["code"]) == (400, "context_length_exceeded")
+
+
+def test_no_line_of_litellms_code_reaches_a_client(sdk):
+    trace = 'No key is set.\nTraceback (most recent call last):\n  File "/srv/app/litellm/main.py", line 712, in x\n'
+    sdk.gives = RateLimitError(trace)
+    assert json.loads(post("/chat/completions", CHAT)[2])["error"]["message"] == "No key is set."
+    sdk.gives = Stream({"id": "a"}, RateLimitError(trace))
+    assert b"/srv/app" not in post("/chat/completions", {**CHAT, "stream": True})[2]
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,17 @@ def test_a_client_sets_no_argument_of_litellms():
                 client.chat.completions.create(model="openai/m", messages=said, extra_body={name: value})
 
 
+@pytest.mark.parametrize("model", ["oobabooga/{url}", "huggingface/{url}/v1"])
+def test_a_models_name_sends_nothing_elsewhere(model):
+    with raw_server() as elsewhere, gateway() as place:
+        client = openai.OpenAI(base_url=f"{place.base}/litellm/v1", api_key="sk-agent-1", max_retries=0)
+        with pytest.raises(openai.BadRequestError, match="URL"):
+            client.chat.completions.create(
+                model=model.format(url=elsewhere.url), messages=[{"role": "user", "content": "hello"}]
+            )
+        assert (elsewhere.seen, place.records) == ([], [])
+
+
 @contextmanager
 def before(upstream: RawServer) -> Iterator[openai.OpenAI]:
     with serving(settings(OWN.replace("{url}", upstream.url))) as (base, _):

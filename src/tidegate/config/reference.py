@@ -116,7 +116,7 @@ With `through = "litellm"` and no `base_url` a provider is asked through LiteLLM
 `bedrock` and `vertex-anthropic` are (`pip install 'tidegate[litellm]'`). `[providers.NAME.sdk]` has `prefix` then, put
 before each model's name, and `arguments` of every call by LiteLLM's own names (`vertex_project`, `aws_region_name`,
 `drop_params`, …). Keys are the client's; where it sends none, LiteLLM takes them from its own variables. No client sets
-such arguments.
+such arguments, and a model's name with a URL in it is refused.
 
 `[providers.NAME.compaction]` takes the keys that `[models."NAME"]` has from `policy` to `estimator`, for all models of
 the provider.

@@ -67,8 +67,18 @@ FIELDS: Final[Mapping[DialectName, frozenset[str]]] = {
 """Fields of a body that are arguments by their own names. All others are LiteLLM's own affair by name (`api_base`,
 `mock_response`, …), which is no client's to set: they go into the body that it sends, where it can add to that."""
 
+_NEEDED: Final[Mapping[DialectName, tuple[str, ...]]] = {
+    "chat": ("model", "messages"),
+    "responses": ("model", "input"),
+    "messages": ("model", "messages", "max_tokens"),
+}
+"""Fields without which LiteLLM's functions can't be called at all."""
+
+_TRACE: Final = "\nTraceback (most recent call last):"
 _PASSED: Final = ("retry-after", "retry-after-ms", "x-should-retry")
 _CODES: Final = {"ContextWindowExceededError": "context_length_exceeded", "RateLimitError": "rate_limit_exceeded"}
+_STATUSES: Final = {"ContextWindowExceededError": 400, "RateLimitError": 429}
+"""What such a one means where it keeps the status of an answer whose body was the refusal: 200."""
 
 Json: TypeAlias = dict[str, Any]
 
@@ -105,6 +115,8 @@ class ByLiteLLM:
         if body is None:
             text = "The request's body is no JSON object, so LiteLLM's SDK can't be asked."
             return _told(400, ANSWERS[dialect].error_body(400, text))
+        if fault := _fault(dialect, body):
+            return _told(400, ANSWERS[dialect].error_body(400, fault))
         litellm = await asyncio.to_thread(imported)
         call = getattr(litellm, name, None)
         if call is None:
@@ -117,7 +129,7 @@ class ByLiteLLM:
             raise faults.timed_out(PEER, faults.BEGAN_NOT, timeouts.head) from None
         except Exception as error:
             return _refusal(dialect, error)
-        if not body.get("stream"):
+        if not hasattr(given, "__aiter__"):
             return _told(200, dumps(_plain(given)))
         return SdkAnswer(200, [(b"content-type", b"text/event-stream")], _events(dialect, given), timeouts.read, given)
 
@@ -251,6 +263,16 @@ async def _body(request: Request) -> JsonObject | None:
     return read if isinstance(read, dict) else None
 
 
+def _fault(dialect: DialectName, body: JsonObject) -> str:
+    """Why LiteLLM is not asked; empty where nothing is against it."""
+    for name in _NEEDED[dialect]:
+        if body.get(name) is None:
+            return f"The request has no {name}, which LiteLLM's SDK needs."
+    if "://" in str(body["model"]):
+        return "The model's name has a URL in it, and where LiteLLM's SDK sends to is no client's to say."
+    return ""
+
+
 async def _gathered(body: bytes | AsyncIterable[bytes] | Iterable[bytes] | None) -> bytes:
     if body is None or isinstance(body, bytes):
         return body or b""
@@ -275,7 +297,7 @@ async def _events(dialect: DialectName, stream: AsyncIterator[Any]) -> AsyncIter
         if not answered(error):
             raise faults.cut(PEER, headed=True) from None
         status, code = _status(error), _CODES.get(type(error).__name__)
-        yield ANSWERS[dialect].error_event(str(error), status=status, code=code)
+        yield ANSWERS[dialect].error_event(_text(error), status=status, code=code)
         return
     if dialect == "chat":
         yield sse.write(DONE)
@@ -308,7 +330,14 @@ def answered(error: Exception) -> bool:
 
 def _status(error: Exception) -> int:
     status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) else 0
+    if isinstance(status, int) and status >= 400:
+        return status
+    return _STATUSES.get(type(error).__name__, 0)
+
+
+def _text(error: Exception) -> str:
+    """LiteLLM's words, without the lines of its own code that it adds where it has no name for what went wrong."""
+    return str(error).partition(_TRACE)[0]
 
 
 def _refusal(dialect: DialectName, error: Exception) -> SdkAnswer:
@@ -318,7 +347,7 @@ def _refusal(dialect: DialectName, error: Exception) -> SdkAnswer:
     """
     if not answered(error):
         raise UpstreamError(f"LiteLLM could not make the call: {type(error).__name__}.") from error
-    status, text = _status(error), str(error)
+    status, text = _status(error), _text(error)
     own = _held(dialect, error) or _embedded(dialect, text)
     code = _CODES.get(type(error).__name__)
     body = dumps(own) if own is not None else ANSWERS[dialect].error_body(status, text, code=code)
