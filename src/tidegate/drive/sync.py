@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Incoming(Protocol):
-    """What a blocking upstream client gives for an answer (`tidegate.upstream.sync`)."""
+    """What a blocking upstream client gives for an answer (`tidegate.client.blocking`)."""
 
     @property
     def status(self) -> int:

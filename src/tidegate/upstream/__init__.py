@@ -1,6 +1,6 @@
 """Upstream: the HTTP/1.1 relay client. Knows sockets, TLS, proxies, framing; nothing of conversations.
 
-The gateway and the asynchronous driver use `Pool`, the blocking driver `SyncPool`.
+Called by the gateway; clients in process bring transports of their own.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import importlib
 import logging
 import os
 import warnings
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from json import JSONDecoder
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -273,12 +273,10 @@ def _fault(dialect: DialectName, body: JsonObject) -> str:
     return ""
 
 
-async def _gathered(body: bytes | AsyncIterable[bytes] | Iterable[bytes] | None) -> bytes:
+async def _gathered(body: bytes | AsyncIterable[bytes] | None) -> bytes:
     if body is None or isinstance(body, bytes):
         return body or b""
-    if isinstance(body, AsyncIterable):
-        return b"".join([piece async for piece in body])
-    return b"".join(body)
+    return b"".join([piece async for piece in body])
 
 
 def _key(headers: Headers) -> str:

@@ -54,7 +54,7 @@ class Request:
         method: str,
         url: str,
         headers: Headers | None = None,
-        body: bytes | AsyncIterable[bytes] | Iterable[bytes] | None = None,
+        body: bytes | AsyncIterable[bytes] | None = None,
         content_length: int | None = None,
         lines: bytes | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class Request:
         """Absolute, http or https."""
         self.headers: Headers = [] if headers is None else headers
         self.body = body
-        """All bytes, or a stream of them: asynchronous for `Pool`, a plain iterable for `SyncPool`."""
+        """All bytes, or a stream of them."""
         self.content_length = content_length
         """Bytes of a streamed body where that is known; a stream of unknown length is sent chunked."""
         self.lines = lines

@@ -294,6 +294,4 @@ def body_of(request: Request, attempt: Attempt) -> Whole | Streamed | None:
         return None
     if isinstance(body, bytes):
         return Whole(body)
-    if isinstance(body, AsyncIterable):
-        return Streamed(body, request.content_length, attempt)
-    raise TypeError("the body of an asynchronous request is bytes or an asynchronous iterable of them")
+    return Streamed(body, request.content_length, attempt)

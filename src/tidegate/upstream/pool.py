@@ -192,11 +192,9 @@ class Pool:
                 connection.write(head)
             elif isinstance(body, bytes):
                 _write_whole(connection, head, body)
-            elif isinstance(body, AsyncIterable):
+            else:
                 connection.write(head)
                 await _write_stream(connection, response, body, request.content_length, timeouts.read)
-            else:
-                raise TypeError("the body of an asynchronous request is bytes or an asynchronous iterable of them")
             if not response.stop_sending:
                 connection.sent()
             await response.head(timeouts.head)
