@@ -110,7 +110,7 @@ class SimulatorApp:
         try:
             record.body = await exchange.body(self.settings.max_body)
             self.state.begin(record)
-            self._admit(exchange, dialect, profile)
+            self._admit(exchange, profile)
             if path == "/models" or path.startswith("/models/"):
                 record.kind = "models"
                 found = catalog.models(path, self.settings, profile, exchange.headers)
@@ -135,7 +135,7 @@ class SimulatorApp:
         finally:
             record.status = exchange.status
 
-    def _admit(self, exchange: Exchange, dialect: DialectName, profile: Profile) -> None:
+    def _admit(self, exchange: Exchange, profile: Profile) -> None:
         """Raises the provider's refusal of a missing or wrong key."""
         key = exchange.key
         keys = self.settings.keys
