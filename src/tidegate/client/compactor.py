@@ -35,9 +35,9 @@ from tidegate.gateway.arrival import next_id
 from tidegate.gateway.credentials import Tenants, identity
 from tidegate.gateway.kit import with_focus
 from tidegate.gateway.messages import forwarded, readable
-from tidegate.gateway.routes import PATHS
 from tidegate.providers import Provider
 from tidegate.upstream.http import Headers
+from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import DialectName
 from tidegate.wire.jsontext import dumps
 
@@ -66,10 +66,10 @@ class Compactor:
     """Keeps lists of messages inside a context window.
 
     `client` is a client of the openai or anthropic package (blocking or not): its model, credential and address are
-    used for summaries. Without one, sizes can be had and nothing can be compacted. `dialect` is `chat`, `responses` or
-    `messages`; left out, the one that the client is used for. The rules are those of `[compaction]`, by keyword:
-    `max_tokens`, `preserve_last_n`, `threshold_percent`, `policy` ... `summary_model` asks another model of the same
-    provider. `settings` are tables shaped like the configuration file.
+    used for summaries. Without one, sizes can be had, and a `plan` for whoever makes the calls. `dialect` is `chat`,
+    `responses` or `messages`; left out, the one that the client is used for. The rules are those of `[compaction]`, by
+    keyword: `max_tokens`, `preserve_last_n`, `threshold_percent`, `policy` ... `summary_model` asks another model of
+    the same provider. `settings` are tables shaped like the configuration file.
 
     A list is never changed. What was compacted is stored as by the gateway, for the same credential.
 
@@ -218,7 +218,7 @@ class Compactor:
         else:
             targets = self._house.targets
             provider = self._house.catalogue.get(targets.defaults[self.dialect])
-            url, raw = f"{targets.root(provider, self.dialect)}{PATHS[self.dialect]}", dumps(body)
+            url, raw = f"{targets.root(provider, self.dialect)}{REQUESTS[self.dialect].PATH}", dumps(body)
         place = place_of("POST", url)
         if place is None:
             raise ValueError(f"{url} is no endpoint of a conversation")

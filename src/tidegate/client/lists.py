@@ -11,13 +11,13 @@ from typing import Any, Final, TypeAlias, cast
 
 from tidegate.compactors.strategy import Summary
 from tidegate.engine.exchange import Compacted
+from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import DialectName, JsonObject, JsonValue
 from tidegate.wire.jsontext import loads
 
 Message: TypeAlias = Mapping[str, Any]
 """A message, or an input item, as the API's own JSON."""
 
-ITEMS: Final[Mapping[DialectName, str]] = {"chat": "messages", "responses": "input", "messages": "messages"}
 SYSTEM: Final[Mapping[DialectName, str]] = {"chat": "", "responses": "instructions", "messages": "system"}
 NOTHING: Final = frozenset({"nothing_to_compact", "no_smaller", "empty"})
 """Reasons why there is nothing to gain, which are no failures."""
@@ -55,7 +55,10 @@ class Listed:
 
     def body(self) -> JsonObject:
         """A request with these messages."""
-        body: dict[str, Any] = {"model": self.model, ITEMS[self.dialect]: [as_json(one) for one in self.messages]}
+        body: dict[str, Any] = {
+            "model": self.model,
+            REQUESTS[self.dialect].ITEMS_KEY: [as_json(one) for one in self.messages],
+        }
         key = SYSTEM[self.dialect]
         if self.system is not None and key:
             body[key] = self.system
@@ -72,7 +75,7 @@ class Listed:
         if made is None or made.view.checkpoint is None:
             return None
         body = loads(made.view.body)
-        items = body[ITEMS[self.dialect]] if isinstance(body, dict) else None
+        items = body[REQUESTS[self.dialect].ITEMS_KEY] if isinstance(body, dict) else None
         assert isinstance(items, list)
         if self.system is not None and self.dialect == "chat":
             items = items[1:]

@@ -20,8 +20,9 @@ from tidegate.gateway.asgi import AsgiClient
 from tidegate.gateway.conversations import Conversations, Crossing
 from tidegate.gateway.kit import with_focus
 from tidegate.gateway.receiving import while_connected, whole_body
-from tidegate.gateway.routes import PATHS, Route
+from tidegate.gateway.routes import Route
 from tidegate.gateway.targets import no_such
+from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import DialectName, JsonObject
 from tidegate.wire.jsontext import dumps, loads
 
@@ -51,7 +52,7 @@ async def compact(
     if policy and policy not in NAMED:
         await client.fail(400, f"There is no such policy. Known: {', '.join(NAMED)}.", "unknown_policy")
         return
-    path = f"/v1{PATHS[dialect]}"
+    path = f"/v1{REQUESTS[dialect].PATH}"
     provider = asked.get("provider", "")
     where = route(f"/{provider}{path}" if provider else path)
     if where.kind == "unknown_provider":
@@ -99,7 +100,7 @@ def _told(made: Compacted) -> bytes:
 def _dialect(api: str, body: bytes, arrival: Arrival) -> DialectName | None:
     """The API that is named, or, where none is, that of the body's fields and the headers; None where neither tells."""
     if api:
-        return next((dialect for dialect in PATHS if dialect == api), None)
+        return next((dialect for dialect in REQUESTS if dialect == api), None)
     try:
         value = loads(body)
     except ValueError:

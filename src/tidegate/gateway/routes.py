@@ -22,8 +22,6 @@ ENDPOINTS: dict[str, tuple[RouteKind, DialectName]] = {
     "/messages": ("conversation", "messages"),
     "/messages/count_tokens": ("count", "messages"),
 }
-PATHS: dict[DialectName, str] = {dialect: path for path, (kind, dialect) in ENDPOINTS.items() if kind == "conversation"}
-"""Where each API takes a conversation, below its root."""
 SECTIONS: dict[str, DialectName | None] = {
     "/chat/completions": "chat",
     "/responses": "responses",
