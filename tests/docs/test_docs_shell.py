@@ -41,6 +41,7 @@ BY_OTHERS: Final = {
     Name("getting-started.md", "1. See it work", 1): "scripts/demo; its options: tests/cli/test_cli_demo.py",
     Name("getting-started.md", "2. Install it", 0): "installs: tests/packaging/test_packaging_wheel.py",
     Name("real-models.md", "The optional group", 0): "the group itself",
+    Name("recipes.md", "aider", 0): "needs aider: tests/frameworks/test_frameworks_aider.py",
     Name("benchmarks.md", "Benchmarks", 0): "takes hours; CI runs the short ones",
     Name("development.md", "Dependencies", 0): "needs uv and the package index",
 }
