@@ -203,6 +203,12 @@ def test_a_file_that_is_still_written_may_end_in_the_middle_of_a_line() -> None:
     assert len([*session.requests(b"")]) == 6
 
 
+def test_items_of_no_kind_at_all_are_items_all_the_same() -> None:
+    odd = b'{"type":"response_item","payload":{"type":["x"],"role":"user","content":"x"}}\n'
+    session = read("a.jsonl", (SESSIONS / "codex.jsonl").read_bytes().rstrip() + b"\n" + odd)
+    assert len([*session.requests(b"")]) == 6
+
+
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
@@ -217,6 +223,7 @@ def test_a_file_that_is_still_written_may_end_in_the_middle_of_a_line() -> None:
         ("a.json", b'[{"secret": 1}]', "neither messages nor requests"),
         ("a.json", b'[{"role": "user", "content": "x"}, 7]', "something else than JSON objects"),
         ("a.txt", b"secret words", "line 1: no JSON"),
+        ("a.jsonl", b'{"type":["secret"],"payload":{}}\n', "no line is of a format that is known"),
     ],
 )
 def test_what_is_no_recorded_session_is_told_without_its_words(file: str, content: bytes, said: str) -> None:

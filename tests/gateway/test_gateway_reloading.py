@@ -228,19 +228,37 @@ def test_a_hangup_reads_the_file_anew(tmp_path, server):
         ('[routing]\ndefault_chat = "nobody"\n', "there is no such provider"),
         ("[providers.openai]\nbase_url = 3\n", "providers.openai.base_url"),
         ('[compactors.mine]\nuse = "no_such_module:Mine"\n', "compactors.mine.use"),
+        ('[compactors.mine]\nuse = "ends_itself:Mine"\n', "compactors.mine.use"),
+        (None, "tidegate.toml is not there any more"),
     ],
 )
 def test_a_wrong_file_is_told_and_the_gateway_goes_on(tmp_path, text, why):
+    (tmp_path / "ends_itself.py").write_text("raise SystemExit(3)\n")
     with (
         serve(SimulatorSettings(window=100_000)) as simulator,
         started(tmp_path, simulator.url, WINDOW.format(100_000)) as gateway,
     ):
-        gateway.write(text)
+        if text is None:
+            gateway.file.unlink()
+        else:
+            gateway.write(text)
         told = gateway.hang_up("those before still hold")
         assert why in told
         assert "Traceback" not in told
         post(gateway.base, CHAT, history("chat", 4), ONE)
         assert current(gateway.base)["window"] == 100_000
+
+
+@hangs_up
+def test_what_nobody_has_thought_of_ends_no_workers(tmp_path):
+    with (
+        serve(SimulatorSettings(window=100_000)) as simulator,
+        started(tmp_path, simulator.url, WINDOW.format(100_000), "--workers", "2") as gateway,
+    ):
+        gateway.write("a = " + "[" * 5000)
+        assert "RecursionError" in gateway.hang_up("those before still hold")
+        assert post(gateway.base, CHAT, history("chat", 4), ONE).status == 200
+        assert gateway.process.poll() is None
 
 
 @hangs_up

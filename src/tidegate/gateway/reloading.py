@@ -92,7 +92,9 @@ class Reloading:
 
     def _made(self) -> tuple[Settings, Catalogue, Kit] | Exception:
         try:
-            settings = self._read()
+            settings, before = self._read(), self._app.settings.file
+            if before is not None and settings.file is None:
+                raise ConfigError(f"{before} is not there any more")
             return settings, *self._judging(as_running(settings, self._app.settings), self._app.keys)
         except Exception as error:
             return error
@@ -106,6 +108,10 @@ class Reloading:
             self._app.follow(as_running(settings, running), catalogue, kit)
         except (ConfigError, ProviderError, ValueError, OSError) as error:
             log.warning("settings read anew are wrong, and those before still hold: %s", error)
+            return
+        except Exception as error:
+            # What nobody has thought of: it must end neither a worker nor the one that looks after them.
+            log.warning("settings could not be read anew, and those before still hold: %s", type(error).__name__)
             return
         log.setLevel(settings.server.log_level.upper())
         log.info("settings read anew%s", f" from {settings.file}" if settings.file else "")

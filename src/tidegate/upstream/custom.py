@@ -136,7 +136,7 @@ def found(use: str) -> Answers:
         made: object = named.load() if named is not None else _imported(use)
         if inspect.isclass(made):
             made = made()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a guard ends itself when it is imported
         raise NoCompactor(f"{use} can't be loaded ({type(error).__name__}: {error})") from error
     if not _short(made) and not all(callable(getattr(made, name, None)) for name in ("plan", "finish")):
         raise NoCompactor(f"{use} has no function compact(view), and not both plan(view) and finish(reply)")

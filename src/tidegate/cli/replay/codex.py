@@ -28,7 +28,7 @@ LACKS: Final = "the tools"
 
 def is_line(line: JsonObject) -> bool:
     """Whether a line is one of Codex's."""
-    return line.get("type") in KINDS and isinstance(line.get("payload"), dict)
+    return _text(line.get("type")) in KINDS and isinstance(line.get("payload"), dict)
 
 
 def session(file: str, lines: Sequence[tuple[int, JsonObject]]) -> Session:
@@ -58,7 +58,7 @@ def _requests(words: bytes, lines: Sequence[tuple[int, JsonObject]]) -> Iterator
                 aside = aside or (isinstance(source, dict) and "subagent" in source)
             case "turn_context":
                 model = _text(payload.get("model")) or model
-            case "response_item" if payload.get("type") not in NOT_SENT:
+            case "response_item" if _text(payload.get("type")) not in NOT_SENT:
                 if is_answer("responses", payload):
                     if history and not answering:
                         body = _body(model, instructions, words, raws)
