@@ -32,11 +32,10 @@ An unknown key or a value that is not allowed ends the start with a message that
 what is allowed.
 
 A gateway that runs reads them anew at a SIGHUP (`kill -HUP PID`, all workers at once): later requests go by them, those
-under way end as they began, and nothing that was learned or compacted is forgotten. Where they are wrong, or their file is
-gone, those before
-still hold, and the log says why. Of `[server]` only `allowed_hosts`, `allowed_origins`, `admin_key` and `log_level`, of
-`[upstream]` only `url` and `ask_windows` are followed, of `[store]` nothing: the log says which changes wait for a new
-start. (A terminal that is closed still ends the gateway.)
+under way end as they began, and nothing that was learned or compacted is forgotten. Where they are wrong, or their file
+is gone, those before still hold, and the log says why. Of `[server]` only `allowed_hosts`, `allowed_origins`,
+`admin_key` and `log_level`, of `[upstream]` only `url` and `ask_windows` are followed, of `[store]` nothing: the log
+says which changes wait for a new start. (A terminal that is closed still ends the gateway.)
 
 In the texts of the file `${NAME}` is the value of a variable, `${NAME:-text}` has a default, and `$${` stands for `${`.
 Relative paths in the file start at the file's folder. One underscore between section and key does as well
