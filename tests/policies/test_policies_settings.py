@@ -47,7 +47,7 @@ def targets(tmp_path: Path, text: str = FILE) -> Targets:
 @pytest.mark.parametrize(
     ("provider", "model", "expected"),
     [
-        ("openai", "gpt-5", {"threshold_percent": 80, "on_overflow": False, "keep_recent_percent": 15}),
+        ("openai", "gpt-5", {"threshold_percent": 80, "on_overflow": False, "keep_recent_percent": 10}),
         ("groq", "other", {"threshold_percent": 70, "preserve_last_n": 6, "on_overflow": False}),
         ("groq", "llama", {"threshold_percent": 70, "trigger": "off", "on_overflow": False, "automatic": False}),
         ("groq", "qwen3-32b", {"trigger": "tokens", "max_tokens": 12_000, "preserve_last_n": 4, "estimator": "rubypi"}),

@@ -145,7 +145,7 @@ class CompactionSettings(Section):
         default=None, description="Newest tokens left as they are, at most; default: by the target."
     )
     keep_recent_percent: Percent | None = Field(
-        default=15, description="The same, as a part of the window; never less than 4,000 tokens where it is not set."
+        default=10, description="The same, as a part of the window; never less than 4,000 tokens where it is not set."
     )
     preserve_last_n: Count | None = Field(
         default=None,

@@ -33,7 +33,7 @@ class Named:
 DEFAULT: Final = "default"
 
 NAMED: Final[Mapping[str, Named]] = {
-    DEFAULT: Named(Policy(keep_recent_percent=15, keep_recent_least=4_000), recovers=True),
+    DEFAULT: Named(Policy(keep_recent_percent=10, keep_recent_least=4_000), recovers=True),
     "rho": Named(
         Policy(
             enabled=False,
