@@ -40,7 +40,8 @@ Space: TypeAlias = dict[str, Any]
 PYTHON: Final = blocks("python")
 ELSEWHERE: Final = {
     **{name: "tests/frameworks" for name in PYTHON if name.page == "recipes.md" and "own shapes" not in name.heading},
-    Name("in-process.md", "LiteLLM"): "tests/with_litellm",
+    Name("in-process.md", "LiteLLM", 0): "tests/with_litellm",
+    Name("in-process.md", "LiteLLM", 1): "tests/with_litellm",
 }
 """Blocks that need packages of groups of their own, and the tests that run them."""
 

@@ -6,7 +6,6 @@ Without a gateway the same session dies. Needs aider in an environment of its ow
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pages import Name, blocks
 
 from tidegate.cli.demo.gateway_process import gateway
 from tidegate.testing import simulator
@@ -21,8 +21,7 @@ from tidegate.testing import simulator
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(240)]
 
 AIDER: Final = os.environ.get("AIDER") or shutil.which("aider")
-PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
-(RECIPE,) = re.findall(r"^## aider\n.*?```sh\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+RECIPE: Final = blocks("sh")[Name("recipes.md", "aider")]
 
 HERE: Final = (
     "--chat-mode ask --map-tokens 0 --yes-always --no-git --no-stream --no-pretty --no-check-update"

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pages import ROOT, blocks
 
 import tidegate
 from tidegate.testing import simulator
 
 pytestmark = pytest.mark.frameworks
 
-PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
-BLOCKS = dict(re.findall(r"^## ([^\n]+)\n.*?```python\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
+BLOCKS = {name.heading: text for name, text in blocks("python").items() if name.page == "recipes.md"}
 AGENTS = [heading for heading in BLOCKS if "own shapes" not in heading]
 WINDOW = 3000
 TURNS = 16
@@ -30,7 +28,7 @@ TURNS = 16
 @pytest.fixture(autouse=True)
 def no_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The helpers of other tests are not importable here: one is named as a framework is."""
-    tests = str(PAGE.parents[1] / "tests")
+    tests = str(ROOT / "tests")
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if not folder.startswith(tests)])
     if getattr(sys.modules.get("agents"), "__file__", "").startswith(tests):
         monkeypatch.delitem(sys.modules, "agents")
