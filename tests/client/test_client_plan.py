@@ -13,6 +13,7 @@ from sdks import here
 from test_client_compactor import DIALECTS, WINDOW, client, compactor, talk, words
 
 import tidegate
+from tidegate.engine.checkpoint import StoreError
 from tidegate.simulator import SimulatorSettings, Step
 
 FACTS = [f"FACT-{number:02d}" for number in range(20)]
@@ -144,6 +145,25 @@ def test_an_answer_of_another_kind_is_told_so():
         with pytest.raises(TypeError, match="not a int"):
             plan.take(7)
         assert plan.request is not None
+
+
+class Broken:
+    """A store that is down."""
+
+    def find(self, *asked: object) -> object:
+        raise StoreError("down")
+
+    save = report = find
+
+
+def test_a_store_that_is_down_costs_a_plan_nothing_but_the_memory(monkeypatch):
+    with here(SimulatorSettings(window=WINDOW)) as place:
+        made = compactor(place, "chat")
+        monkeypatch.setattr(made._house, "store", Broken())
+        for _ in range(2):
+            plan = made.plan(talk(20))
+            taken(plan, PROSE)
+            assert PROSE in words(plan.made.messages)
 
 
 def test_a_plan_that_is_dropped_leaves_nothing_locked():

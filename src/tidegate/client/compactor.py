@@ -179,7 +179,8 @@ class Compactor:
         focus: str = "",
     ) -> Plan | None:
         """`compact` for programs that make the calls themselves, with or without a client here: what is to be asked,
-        and what comes of the answers; None where none is due, or nothing is to be gained. Asks for summaries only.
+        and what comes of the answers; None where none is due, or nothing is to be gained. Asks for summaries only. The
+        store is looked into at once, by a blocking call.
 
         Raises `CompactionFailed` where it is due and can't be done, and `ValueError` for a list that is none of the
         dialect's.
@@ -196,7 +197,10 @@ class Compactor:
 
     def _needs(self, *, asynchronous: bool) -> Sdk:
         if self._sdk is None:
-            raise TypeError("This Compactor has no client: give it one of the openai or anthropic package to compact.")
+            raise TypeError(
+                "This Compactor has no client: give it one of the openai or anthropic package to compact, or make the "
+                "calls of its `plan`."
+            )
         if self._sdk.asynchronous and not asynchronous:
             raise TypeError("This Compactor has an asynchronous client: await `compact`, or give it a blocking one.")
         return self._sdk
