@@ -61,6 +61,13 @@ def test_a_caller_sees_what_became_of_its_conversation_and_no_other_does(dialect
             assert (got.status, got.reason) == (404, "unknown_conversation")
 
 
+@pytest.mark.parametrize("limit", ["", "x", "-1", "%C2%B2", "9" * 5000])
+def test_a_limit_that_is_no_number_is_none(limit):
+    with gate() as served:
+        post(served.base, CHAT, history("chat", 4), ONE)
+        assert len(told(served, f"{CONVERSATIONS}?limit={limit}", ONE)["conversations"]) == 1
+
+
 def test_the_admin_sees_all_of_them_and_the_gateway_itself():
     with gate() as served:
         for key in (ONE, TWO):

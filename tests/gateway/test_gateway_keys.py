@@ -338,6 +338,86 @@ def test_what_a_client_had_compacted_by_itself_goes_to_the_key_that_sealed_it(mo
         assert gate.violations == []
 
 
+HIDDEN = {"Authorization": openai.Omit()}
+
+
+def talks_of_both_keys(gate: Running) -> Iterator[int]:
+    """Numbers of conversations, until both keys were in use: which one a conversation has is by chance."""
+    for number in range(64):
+        yield number
+        if set(used(gate)) == {"one", "other"}:
+            return
+    pytest.fail("one key was never used")
+
+
+def without_a_key(gate: Running) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{gate.base}/v1", api_key="none", max_retries=0)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("knows", [True, False], ids=["remembered", "another process"])
+def test_what_the_provider_holds_is_asked_of_the_account_that_has_it(monkeypatch, stream, knows):
+    """Each turn begins with other words, by which alone another key might be chosen."""
+    with two_keys(monkeypatch, compaction__prepare="off") as gate:
+        client = without_a_key(gate)
+
+        def ask(words: str, before: str | None) -> str:
+            given: Any = {"previous_response_id": before} if before else {}
+            answer: Any = client.responses.create(
+                model=WAY.model, input=words, store=True, stream=stream, extra_headers=HIDDEN, **given
+            )
+            return str([*answer][-1].response.id if stream else answer.id)
+
+        for talk in talks_of_both_keys(gate):
+            before = ask(f"talk {talk}", None)
+            own = gate.records[-1].org
+            since = len(gate.records)
+            for turn in range(3):
+                if not knows:
+                    ring(gate).owners._names.clear()
+                before = ask(f"talk {talk}, turn {turn}", before)
+                assert gate.records[-1].org == own
+            if not knows:
+                ring(gate).owners._names.clear()
+            client.responses.compact(model=WAY.model, previous_response_id=before, extra_headers=HIDDEN)
+            assert gate.records[-1].org == own
+            assert client.responses.retrieve(before, extra_headers=HIDDEN).id == before
+            if knows:
+                assert set(used(gate, since)) == {own}
+        assert not knows or gate.violations == []
+
+
+def test_what_no_account_has_is_refused_as_the_provider_does(monkeypatch):
+    with two_keys(monkeypatch, compaction__prepare="off") as gate:
+        client = without_a_key(gate)
+        with pytest.raises(openai.BadRequestError, match="resp_none"):
+            client.responses.create(model=WAY.model, input="hi", previous_response_id="resp_none", extra_headers=HIDDEN)
+        assert set(used(gate)) == {"one", "other"}
+        assert len(used(gate)) <= 3  # once more without the compaction that was asked for
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve("resp_none", extra_headers=HIDDEN)
+
+
+def test_a_clients_own_compaction_reads_what_the_conversations_key_has_sealed(monkeypatch):
+    with two_keys(monkeypatch, compaction__prepare="off") as gate:
+        client = without_a_key(gate)
+        for talk in talks_of_both_keys(gate):
+            items: list[Any] = [{"role": "user", "content": f"talk {talk}: FACT-00"}]
+            answer = client.responses.create(
+                model=WAY.model, input=items, store=False, include=["reasoning.encrypted_content"],
+                reasoning={"effort": "high"}, extra_headers=HIDDEN,
+            )  # fmt: skip
+            items += [json.loads(item.model_dump_json(exclude_none=True)) for item in answer.output]
+            assert any("encrypted_content" in item for item in items)
+            client.responses.compact(model=WAY.model, input=items, extra_headers=HIDDEN)
+            assert len(set(used(gate, -2))) == 1
+        assert gate.violations == []
+
+
+def ring(gate: Running) -> Any:
+    return next(iter(gate.app.conversations.keyrings._known.values()))
+
+
 def test_no_key_reaches_the_log_the_store_or_an_answer(monkeypatch, tmp_path, caplog):
     kept = {"store__kind": "sqlite", "store__path": str(tmp_path / "c.db"), "store__key_file": str(tmp_path / "key")}
     with caplog.at_level(logging.DEBUG), two_keys(monkeypatch, compaction__prepare="off", **kept) as gate:

@@ -107,7 +107,9 @@ is refused (401, 402, 403, 429) rests, for as long as `Retry-After` says, and an
 anything, up to three in all, unless the refusal is about the request itself (too long, too many bytes). Summaries are
 shared by the keys; what the provider has sealed for one goes to no other: it goes out with that key again, or, where
 that rests, a summary or the items themselves take its place. What only one account may read of the client's own
-(sealed items, `previous_response_id`) is sent with one key alone.
+(sealed items, `previous_response_id`) is sent with one key alone: the one that this process remembers to have made it,
+as in the client's own `/responses/compact`, else the conversation's; another only where that key's account says that it
+has no such thing.
 
 `strategies.responses = ["openai", "summary"]` says which ways of compacting a provider has, best first, for each API;
 what is not named is not tried, and a model's own list under `[models]` counts for more.

@@ -208,6 +208,7 @@ class App:
             arrival, where, client, receive, reason,
             targets=self.targets, client_of=self.conversations.client_of, environ=self.environ,
             capabilities=self.kit.capabilities, keyrings=self.conversations.keyrings,
+            held=self.conversations.held, body_limit=self.conversations.body_limit,
         )  # fmt: skip
 
     async def _health(self, path: str, client: AsgiClient) -> None:

@@ -34,7 +34,7 @@ from tidegate.gateway.heading import Headings
 from tidegate.gateway.keyring import Keyring, Keyrings, Turns
 from tidegate.gateway.kit import compactors_of
 from tidegate.gateway.messages import BYPASS, hands_off, unbound
-from tidegate.gateway.owners import sealed_in
+from tidegate.gateway.owners import lacks, named_by, named_in, sealed_in
 from tidegate.gateway.receiving import while_connected, whole_body
 from tidegate.gateway.relay import pass_on
 from tidegate.gateway.routes import Route
@@ -48,6 +48,7 @@ from tidegate.upstream.by_litellm import ByLiteLLM
 from tidegate.upstream.client import Client
 from tidegate.upstream.decode import BodyTooLarge, BodyUnreadable, decode_body
 from tidegate.upstream.http import Headers
+from tidegate.wire import REQUESTS
 from tidegate.wire.bridge import Unmapped, responses_body
 from tidegate.wire.conversation import Conversation, DialectName, UnreadableBody
 
@@ -145,6 +146,19 @@ class Conversations:
             )
         return known
 
+    def held(self, body: bytes, encoding: bytes | None) -> tuple[bytes, tuple[str, ...]]:
+        """(what several keys are chosen by, what only one account has), of the body of a client's own compaction: as a
+        conversation that begins alike has them. Nothing of one that can't be read."""
+        try:
+            plain = decode_body(body, encoding.decode("latin-1"), self.body_limit) if encoding else body
+        except (BodyTooLarge, BodyUnreadable):
+            return b"", ()
+        try:
+            conversation = REQUESTS["responses"].read(plain)
+            return _beginning(conversation, self.kit)[0], _held(conversation)
+        except ValueError:
+            return b"", tuple(named_by(plain))
+
     def unprepared(self, request: Request) -> Request:
         """The same, with nothing prepared behind its answer."""
         policy = self.kit.policy_for(request.target)
@@ -231,8 +245,8 @@ class Crossing:
         self._credentials: tuple[str, ...] = ()
         """Names of the keys that it may go out with, the conversation's own first; none where there is no choice."""
         if keyring is not None:
-            beginning, bound = _beginning(reading, house.kit)
-            held = sealed_in(reading.conversation) if bound and reading.conversation else ()
+            beginning, bound = _beginning(reading.conversation, house.kit)
+            held = _held(reading.conversation) if bound and reading.conversation else ()
             names = keyring.order_for(beginning, held)
             own = names[0], keyring.key(names[0])
 
@@ -248,7 +262,10 @@ class Crossing:
                 verdict = house.kit.classify(name, Refusal(status, words, named), Sent())
                 return of_a_key(verdict)
 
-            turns = Turns(keyring, tuple(names[:TRIES]), headed, bound, meant)
+            turns = Turns(
+                keyring, tuple(names if bound else names[:TRIES]), headed, bound, meant, _lacking, held,
+                notes=dialect == "responses",
+            )  # fmt: skip
             self._credentials = (names[0],) if bound else keyring.rested(names)
         self._heading = heading = house.headings.of(arrival, where, provider, dialect, watched=watched, own=own)
         self.upstream = ClientUpstream(
@@ -439,10 +456,9 @@ class Crossing:
         return found if isinstance(found, Found) else Found()
 
 
-def _beginning(reading: Reading, kit: Kit) -> tuple[bytes, bool]:
+def _beginning(conversation: Conversation | None, kit: Kit) -> tuple[bytes, bool]:
     """(what a conversation is known by, whoever asks: its first item, however it is written, and its model; whether it
     holds, or names, what only one account may read)."""
-    conversation = reading.conversation
     if conversation is None:
         return b"", False
     first, bound = b"", conversation.server_held
@@ -453,6 +469,16 @@ def _beginning(reading: Reading, kit: Kit) -> tuple[bytes, bool]:
     except UnreadableBody:
         pass
     return first + conversation.model.encode(), bound
+
+
+def _held(conversation: Conversation) -> tuple[str, ...]:
+    """What only one account may read, by its seals and names; the newest last."""
+    return (*sealed_in(conversation), *named_in(conversation))
+
+
+def _lacking(status: int, told: bytes, headers: Headers) -> bool:
+    named = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in headers}
+    return lacks(_unpacked(told, named.get("content-encoding", "")))
 
 
 def _unpacked(told: bytes, encoding: str) -> bytes:

@@ -6,6 +6,7 @@ Knows how it is written and who may see what; the engine has noted it. Called by
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -93,7 +94,9 @@ async def show(
         await client.answer(200, dumps(page.whole()), "diagnostics")
     elif arrival.path == CONVERSATIONS:
         asked = parse_qs(arrival.query.decode("latin-1")).get("limit", [""])[-1]
-        await client.answer(200, dumps(page.listed(int(asked) if asked.isdigit() else LISTED)), "diagnostics")
+        await client.answer(
+            200, dumps(page.listed(int(asked) if re.fullmatch("[0-9]{1,9}", asked) else LISTED)), "diagnostics"
+        )
     elif (told := page.one(arrival.path.removeprefix(f"{CONVERSATIONS}/"))) is not None:
         await client.answer(200, dumps(told), "diagnostics")
     else:

@@ -6,18 +6,23 @@ Knows variables, headers and statuses; no conversation. Called for every convers
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.context.fingerprint import Hasher
 from tidegate.gateway.credentials import credential
-from tidegate.gateway.owners import Owners
+from tidegate.gateway.owners import Noting, Owners, lacks
+from tidegate.gateway.peeked import Peeked
 from tidegate.providers import Provider
+from tidegate.upstream.client import Answer
 from tidegate.upstream.http import Headers
 
 RESTS: Final[Mapping[int, float]] = {401: 600.0, 402: 600.0, 403: 600.0, 429: 30.0}
 """Statuses that are meant for the key, and for how many seconds it rests where the answer does not say."""
+
+LACKING: Final = frozenset({400, 404})
+"""Statuses with which an account says that what a request names or holds is none of its own."""
 
 LONGEST: Final = 3600.0
 """Seconds that a key rests at most, whatever an answer says."""
@@ -126,6 +131,10 @@ def _always(status: int, told: bytes, headers: Headers) -> bool:
     return True
 
 
+def _lacks(status: int, told: bytes, headers: Headers) -> bool:
+    return lacks(told)
+
+
 @dataclass(slots=True)
 class Turns:
     """The keys that one request may go out with, in turn."""
@@ -138,8 +147,16 @@ class Turns:
     """The request holds what only the first key's account may read."""
     meant: Callable[[int, bytes, Headers], bool] = _always
     """Whether a refusal is meant for the key, by its words: an overflow may come as a 403 or a 429 too."""
+    lacks: Callable[[int, bytes, Headers], bool] = _lacks
+    """Whether a refusal says, by its words, that the account has not got what the request is bound to."""
+    held: tuple[str, ...] = ()
+    """What binds the request, as far as it has names."""
+    notes: bool = False
+    """The answer may be what a later request is bound to."""
     spent: list[str] = field(default_factory=list)
     """Keys that were refused for this request."""
+    strange: bool = False
+    """The last of them was refused since its account has not got what the request is bound to."""
 
     @property
     def name(self) -> str:
@@ -148,11 +165,15 @@ class Turns:
 
     def asks(self, status: int) -> bool:
         """Whether the words of an answer of that status decide."""
-        return status in RESTS
+        return status in RESTS or (self.bound and status in LACKING)
 
     def refused(self, name: str, status: int, headers: Headers, told: bytes = b"") -> bool:
         """Whether an answer to a request with that key is meant for the key, which rests then."""
-        if self.asks(status) and not self.meant(status, told, headers):
+        self.strange = self.bound and status in LACKING and self.lacks(status, told, headers)
+        if self.strange:
+            self.spent.append(name)
+            return True
+        if status in RESTS and not self.meant(status, told, headers):
             return False
         if not self.keyring.refused(name, status, headers):
             if status < 300:
@@ -163,7 +184,33 @@ class Turns:
 
     @property
     def following(self) -> str:
-        """The key to ask next, empty where there is none that may be."""
-        if self.bound:
+        """The key to ask next, empty where there is none that may be: what one account alone can read goes to another
+        only where it turns out to be that one's."""
+        if self.bound and not self.strange:
             return ""
         return next((name for name in self.names if name not in self.spent), "")
+
+    async def ask(self, send: Callable[[str], Awaitable[Answer]], credential: str = "") -> tuple[Answer, str]:
+        """(the answer, the name of the key that it is for), where `send` sends the request with a named key. Where
+        `credential` names none, another is asked in the place of a refused one."""
+        name = credential or self.name
+        answer = await send(name)
+        while True:
+            told = b""
+            if self.asks(answer.status):
+                answer = peeked = Peeked(answer)
+                told = await peeked.beginning()
+            refused = self.refused(name, answer.status, answer.headers, told)
+            if not refused or (credential and not self.strange) or not self.following:
+                return self._served(answer, name), name
+            await answer.close()
+            name = self.following
+            answer = await send(name)
+
+    def _served(self, answer: Answer, name: str) -> Answer:
+        """An answer to a request with that key, which is remembered for what came with it."""
+        if answer.status != 200:
+            return answer
+        owners = self.keyring.owners
+        owners.minted(self.held, name)
+        return Noting(answer, lambda ids: owners.minted(ids, name)) if self.notes else answer

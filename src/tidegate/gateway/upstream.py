@@ -12,7 +12,6 @@ from tidegate.compactors.strategy import Call, Reply
 from tidegate.gateway.calls import made, with_added
 from tidegate.gateway.keyring import Turns
 from tidegate.gateway.messages import unbound
-from tidegate.gateway.peeked import Peeked
 from tidegate.upstream.client import Answer, Client, ListenedAnswer
 from tidegate.upstream.custom import Compactors
 from tidegate.upstream.http import Headers, Request
@@ -71,19 +70,13 @@ class ClientUpstream:
         """See `tidegate.drive.aio.Upstream`. Where none of several keys is named, another is asked in the place of a
         refused one."""
         turns = self._turns
-        name = credential or (turns.name if turns is not None else "")
-        response: Answer = await self._pool.send(self._request(body, add_headers, name), again=again)
-        while turns is not None:
-            told = b""
-            if turns.asks(response.status):
-                response = peeked = Peeked(response)
-                told = await peeked.beginning()
-            refused = turns.refused(name, response.status, response.headers, told)
-            if not refused or credential or not turns.following:
-                break
-            await response.close()
-            name = turns.following
-            response = await self._pool.send(self._request(body, add_headers, name))
+        if turns is None:
+            response: Answer = await self._pool.send(self._request(body, add_headers, credential), again=again)
+        else:
+            response, _ = await turns.ask(
+                lambda name: self._pool.send(self._request(body, add_headers, name), again=again and not turns.spent),
+                credential,
+            )
         if self._on_status is not None:
             self._on_status(response.status)
         return response
