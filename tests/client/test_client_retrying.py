@@ -89,6 +89,42 @@ def test_where_nothing_can_be_made_smaller_the_overflow_is_told():
             ask([{"role": "user", "content": "hi"}])
 
 
+OVERFLOW = "This model's maximum context length is 2000 tokens, your messages resulted in 9000 tokens"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["blocking", "async"])
+@pytest.mark.parametrize("given", [None, "hello", [1, 2], [{"no": "role"}], {"role": "user"}], ids=repr)
+def test_what_is_no_list_of_messages_hides_no_overflow(asynchronous, given):
+    with here(SimulatorSettings(window=WINDOW)) as place:
+        retry = tidegate.retry_on_overflow(compactor(place, "chat", asynchronous=asynchronous))
+
+        @retry
+        def ask(messages: Any) -> Any:
+            raise RuntimeError(OVERFLOW)
+
+        @retry
+        async def awaited(messages: Any) -> Any:
+            raise RuntimeError(OVERFLOW)
+
+        with pytest.raises(RuntimeError, match="9000"):
+            asyncio.run(awaited(given)) if asynchronous else ask(given)
+
+
+def test_a_list_that_is_the_functions_own_default_is_made_smaller_too():
+    with here(SimulatorSettings(window=WINDOW)) as place:
+        own, sizes = talk(20), []
+
+        @tidegate.retry_on_overflow(compactor(place, "chat"))
+        def ask(system: str = "", messages: Any = own, **more: Any) -> str:
+            sizes.append(len(messages))
+            if len(sizes) == 1:
+                raise RuntimeError(OVERFLOW)
+            return system + str(more)
+
+        assert ask("s", top=1) == "s{'top': 1}"
+        assert sizes[1] < sizes[0] == len(own) == len(talk(20))
+
+
 def test_a_function_without_such_an_argument_is_told_so():
     with (
         here(SimulatorSettings()) as place,

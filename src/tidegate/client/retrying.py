@@ -44,7 +44,7 @@ def retry_on_overflow(
 
                 async def compact(refused: RetryCallState) -> None:
                     made = None
-                    with suppress(CompactionFailed):
+                    with suppress(CompactionFailed, ValueError):  # a list of another dialect's is not made smaller
                         made = await compactor.compact(call.messages, force=True, target_tokens=call.aim)
                     call.go_on(made, refused)
 
@@ -65,7 +65,7 @@ def retry_on_overflow(
 
             def compact(refused: RetryCallState) -> None:
                 made = None
-                with suppress(CompactionFailed):
+                with suppress(CompactionFailed, ValueError):  # a list of another dialect's is not made smaller
                     made = compactor.compact_sync(call.messages, force=True, target_tokens=call.aim)
                 call.go_on(made, refused)
 
@@ -82,6 +82,7 @@ class _Call:
     """One call of a decorated function, and the list that it is made with."""
 
     def __init__(self, given: inspect.BoundArguments, argument: str) -> None:
+        given.apply_defaults()
         self.given, self._argument = given, argument
         self.aim: int | None = None
         """Tokens to bring the list down to: half of the window, where the refusal told it."""
@@ -93,7 +94,7 @@ class _Call:
 
     def may_go_on(self, error: BaseException) -> bool:
         """Whether what was raised means that a smaller list is worth a try."""
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or not isinstance(self.messages, list | tuple):
             return False
         verdict = classify(error)
         limit = verdict.input_limit or verdict.window
