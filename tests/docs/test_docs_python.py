@@ -323,9 +323,9 @@ def test_the_simulator_in_a_program_s_tests(here, capsys, name):
 
 @of("development.md", "Tests")
 def test_the_demo_as_a_measure(here, name):
-    changed = {"60": "12"}  # turns
+    changed = {"60": "4"}  # turns
     space = run(name, here.space, **changed)
-    assert space["run"].figures.answered == 12
+    assert space["run"].figures.answered == 4
 
 
 # -- All of them -----------------------------------------------------------------------------------------------------
