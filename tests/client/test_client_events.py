@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,31 @@ def test_a_compaction_is_told_when_it_begins_and_when_it_ends(heard, asynchronou
         assert ended.tokens_after < ended.tokens_before == began.tokens
         assert "FACT-00" in ended.summary
         assert "FACT-00" not in repr(ended)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["blocking", "async"])
+def test_so_is_one_that_is_prepared_between_turns(heard, asynchronous):
+    async def later(client: Any) -> None:
+        await client.chat.completions.create(model="m", messages=messages(12), max_tokens=50)
+        async with asyncio.timeout(10):
+            while not heard.ended:
+                await asyncio.sleep(0.01)
+
+    with here(SimulatorSettings(window=WINDOW), window=WINDOW) as place:
+        kind: Any = openai.AsyncOpenAI if asynchronous else openai.OpenAI
+        client = tidegate.wrap(kind(base_url=f"{place.url}/v1", api_key="k"), settings=place.given)
+        if asynchronous:
+            asyncio.run(later(client))
+        else:
+            client.chat.completions.create(model="m", messages=messages(12), max_tokens=50)
+            deadline = time.monotonic() + 10
+            while not heard.ended and time.monotonic() < deadline:
+                time.sleep(0.01)
+        (began,), (ended,) = heard.began, heard.ended
+        assert (began.why, ended.why, ended.outcome, ended.calls) == ("prepared", "prepared", "compacted", 1)
+        assert ended.dropped_count > 0
+        assert ended.tokens_before == began.tokens > 0
+        assert "FACT-00" in ended.summary
 
 
 def test_a_replay_is_nothing_slow(heard):

@@ -162,6 +162,7 @@ def driver_of(one: Crossing, upstream: sync.Upstream, house: House) -> sync.Driv
         hold_bytes=house.pace.hold_bytes,
         on_notify=one.notify,
         on_made=one.announcer.made,
+        on_prepared=one.announcer.prepared,
         on_slow=one.announcer.slow,
         lock=house.lock,
     )

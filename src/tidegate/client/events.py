@@ -50,6 +50,7 @@ class Compacted:
     """Items that the artifact stands for."""
     tokens_before: int = 0
     tokens_after: int = 0
+    """0 for what was prepared between turns: the request that it is used for is not there yet."""
     summary: str = field(default="", repr=False)
     """Its text; empty for what only the provider can read."""
     calls: int = 0
@@ -87,13 +88,27 @@ class Announcer:
     """Turns the notices of one exchange into a beginning and an end for each compaction: around its slow part, and only
     where there is one. What was prepared before is there at once."""
 
-    __slots__ = ("_ahead", "_items", "_made", "_now", "_reason", "_slow", "model", "provider", "request_id")
+    __slots__ = (
+        "_ahead",
+        "_ahead_items",
+        "_ahead_made",
+        "_items",
+        "_made",
+        "_now",
+        "_reason",
+        "_slow",
+        "model",
+        "provider",
+        "request_id",
+    )
 
     def __init__(self, request_id: str, provider: str, model: str) -> None:
         self.request_id, self.provider, self.model = request_id, provider, model
         self._now: Compacting | None = None
         self._ahead: Compacting | None = None
         """One that is prepared in the background."""
+        self._ahead_items = 0
+        self._ahead_made: Made | None = None
         self._slow = False
         self._items = 0
         self._made: Made | None = None
@@ -112,13 +127,15 @@ class Announcer:
             case "compacted":
                 self._end("compacted", _of(detail, self._items))
             case "preparing":
-                self._ahead = self._begun("prepared", detail)
+                self._ahead, self._ahead_items = self._begun("prepared", detail), _number(detail.get("items"))
                 _tell(_begins, self._ahead)
             case "prepared" | "prepare_failed":
                 began, self._ahead = self._ahead, None
                 if began is not None:
-                    outcome: Outcome = "compacted" if notice.event == "prepared" else "failed"
-                    _tell(_ends, self._ended(began, outcome, {"reason": "", **_of(detail, 0)}))
+                    made = notice.event == "prepared"
+                    more = _of(detail, self._ahead_items if made else 0)
+                    more |= {"tokens_before": began.tokens, "summary": _text(self._ahead_made)} if made else {}
+                    _tell(_ends, self._ended(began, "compacted" if made else "failed", more))
 
     def slow(self) -> None:
         """The slow part of what is being compacted begins."""
@@ -129,6 +146,10 @@ class Announcer:
     def made(self, made: Made) -> None:
         """What the slow part gave: only listeners of this process are shown its text."""
         self._made = made
+
+    def prepared(self, made: Made) -> None:
+        """The same of what is prepared in the background."""
+        self._ahead_made = made
 
     def over(self, *, cancelled: bool = False) -> None:
         """The exchange has gone on without an end of what began: it failed, or nobody waits for it any more."""
@@ -141,8 +162,7 @@ class Announcer:
         began, slow, self._now, self._slow = self._now, self._slow, None, False
         if began is None or not slow:
             return
-        result = self._made.result if self._made is not None and outcome == "compacted" else None
-        text = result.text if isinstance(result, Summary) else ""
+        text = _text(self._made) if outcome == "compacted" else ""
         _tell(_ends, self._ended(began, outcome, {**more, "summary": text}))
 
     def _ended(self, began: Compacting, outcome: Outcome, more: Mapping[str, object]) -> Compacted:
@@ -158,6 +178,10 @@ def _of(detail: Mapping[str, JsonValue], items: int) -> dict[str, object]:
         "tokens_after": _number(detail.get("after")),
         "calls": _number(detail.get("calls")),
     }
+
+
+def _text(made: Made | None) -> str:
+    return made.result.text if made is not None and isinstance(made.result, Summary) else ""
 
 
 def _number(value: object) -> int:

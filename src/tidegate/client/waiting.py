@@ -250,6 +250,7 @@ def driver_of(one: Crossing, upstream: aio.Upstream, handed: Handed, house: Hous
         house.pace,
         one.notify,
         one.announcer.made,
+        one.announcer.prepared,
         one.announcer.slow,
     )
 

@@ -103,6 +103,8 @@ class Driver:
     on_notify: Callable[[Notify], None] = lambda notify: None
     on_made: Callable[[Made], None] = lambda made: None
     """Hears what a compaction gave, its words included: for listeners of this process, never for a log."""
+    on_prepared: Callable[[Made], None] = lambda made: None
+    """The same of one that was prepared between turns, before `on_notify` hears that it has ended."""
     on_slow: Callable[[], None] = lambda: None
     """Hears that a compaction is about to ask a model, in this thread or task."""
     answers: list[HeldAnswer] = field(default_factory=list)
@@ -204,7 +206,8 @@ class Driver:
             case Compact(key, _, work):
                 return await self._compact(key, work)
             case Prepare():
-                return prepare(effect, self.flights, self.upstream.call, self.pace.compaction_seconds, self.on_notify)
+                seconds = self.pace.compaction_seconds
+                return prepare(effect, self.flights, self.upstream.call, seconds, self.on_notify, self.on_prepared)
             case Send():
                 return await self._send(effect)
             case Deliver(number, outcome):
@@ -305,11 +308,13 @@ def prepare(
     call: Callable[[Call], Awaitable[Reply]],
     seconds: float,
     tell: Callable[[Notify], None],
+    made: Callable[[Made], None] = lambda made: None,
 ) -> bool:
     """Performs a `Prepare`: its work goes on after the request it was begun in, with that client's `call`."""
 
     def ended(ending: Ending) -> None:
         if not isinstance(ending, BaseException):
+            made(ending)
             tell(effect.ended(ending))
             return
         if isinstance(ending, CompactionFailed):

@@ -137,6 +137,8 @@ class Driver:
     on_notify: Callable[[Notify], None] = lambda notify: None
     on_made: Callable[[Made], None] = lambda made: None
     """Hears what a compaction gave, its words included: for listeners of this process, never for a log."""
+    on_prepared: Callable[[Made], None] = lambda made: None
+    """The same of one that was prepared between turns, before `on_notify` hears that it has ended."""
     on_slow: Callable[[], None] = lambda: None
     """Hears that a compaction is about to ask a model, in this thread or task."""
     lock: AbstractContextManager[object] = field(default_factory=nullcontext)
@@ -265,6 +267,8 @@ class Driver:
 
     def _prepare(self, effect: Prepare) -> bool:
         def ended(ending: Made | Exception) -> None:
+            if isinstance(ending, Made):
+                self.on_prepared(ending)
             if not isinstance(ending, Exception) or isinstance(ending, CompactionFailed):
                 self.on_notify(effect.ended(ending))
             else:
