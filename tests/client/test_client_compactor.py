@@ -141,7 +141,7 @@ def test_rules_are_those_of_the_configuration():
         got = by_tokens.compact_sync(talk(5))
         assert got is not None
         assert len(got.messages) <= 4
-        with pytest.raises(tidegate.ConfigError, match=r"known: .*threshold_percent"):
+        with pytest.raises(tidegate.ConfigError, match=r"unknown rule .*did you mean|allowed: .*threshold_percent"):
             compactor(place, "chat", treshold=3)
 
 

@@ -122,7 +122,7 @@ def test_what_is_no_client_is_told_so():
 
 
 def test_settings_that_are_not_allowed_are_told_with_their_place():
-    with pytest.raises(ConfigError, match=r"compaction.threshold_percent: 170 is not allowed.*given in code"):
+    with pytest.raises(ConfigError, match=r"compaction.threshold_percent: 170 is not allowed.*given in `settings`"):
         tidegate.http_client(settings={"compaction": {"threshold_percent": 170}})
 
 

@@ -151,6 +151,8 @@ UNKNOWN = [
     ("[models]\ngpt = 5", "FILE: models.gpt: should be a table: [models.gpt]"),
     ("[models.m]\nwindows = 5", "unknown key models.m.windows in FILE; did you mean models.m.window?"),
     ("[models.gpt-4.1]\nwindow = 5", 'quote names with dots: [models."gpt-4.1"]'),
+    ("# mine\n[models.qwen3*]\nwindow = 5", 'column 14); quote such a name: [models."qwen3*"]'),
+    ("[models.openai/gpt-4.1] # ours\nwindow = 5", 'quote such a name: [models."openai/gpt-4.1"]'),
     ("[providers]\nopenai = 5", "FILE: providers.openai: should be a table: [providers.openai]"),
 ]
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from tidegate.config import ConfigError
+from tidegate.config.allowed import allowed
 from tidegate.provider_file import Rules
 from tidegate.upstream.http import Headers
 
@@ -45,12 +47,17 @@ def checked(rules: Mapping[str, object]) -> Mapping[str, object]:
     try:
         return Rules.model_validate(dict(rules)).given()
     except ValidationError as error:
-        lines = []
-        for problem in error.errors(include_url=False, include_input=False):
-            key = ".".join(str(part) for part in problem["loc"])
-            known = f"; known: {', '.join(sorted(Rules.model_fields))}" if problem["type"] == "extra_forbidden" else ""
-            lines.append(f"{key}: {problem['msg']}{known}")
-        raise ConfigError("\n".join(lines)) from None
+        wrong = dict.fromkeys(str(problem["loc"][0]) for problem in error.errors(include_url=False))
+        raise ConfigError("\n".join(_told(key, rules[key]) for key in wrong)) from None
+
+
+def _told(key: str, value: object) -> str:
+    """What is wrong with a rule, and what may be meant instead."""
+    if key in Rules.model_fields:
+        return f"{key}: {value!r} is not allowed; allowed: {allowed(Rules.model_fields[key])}"
+    near = get_close_matches(key, Rules.model_fields, 1)
+    known = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(Rules.model_fields)}"
+    return f"unknown rule {key}; {known}"
 
 
 def rules_of(headers: Headers) -> Mapping[str, object]:

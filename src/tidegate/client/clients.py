@@ -73,7 +73,7 @@ def wrap(client: Client, *, config: str | os.PathLike[str] | None = None, settin
     if library is None or not hasattr(client, "with_options"):
         raise NotAClient(
             f"tidegate.wrap takes a client of the openai or anthropic package, or an HTTP client of httpx2 or httpx; "
-            f"this is a {type(client).__name__}."
+            f"this is of type {type(client).__name__}."
         )
     http = _copied(inner, kept, library, client)
     wrapped: Client = _with(http, client)

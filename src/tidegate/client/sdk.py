@@ -67,7 +67,7 @@ def sdk_of(client: object) -> Sdk:
             )
             return Sdk(client, package, library, isinstance(inner, library.AsyncClient))
     raise NoSuchApi(
-        f"A Compactor takes a client of the openai or anthropic package; this is a {type(client).__name__}."
+        f"A Compactor takes a client of the openai or anthropic package; this is of type {type(client).__name__}."
     )
 
 

@@ -37,7 +37,8 @@ _KUBERNETES_PORT: Final = re.compile(r"(tcp|udp|sctp)://")
 _REFERENCE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-IN_CODE: Final = "the settings given in code"
+IN_CODE: Final = "`settings`"
+"""How what is given in code is called: by the argument that takes it."""
 
 
 class ConfigError(Exception):
@@ -119,7 +120,15 @@ def _read(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8") from None
     except tomllib.TOMLDecodeError as exc:
-        raise ConfigError(f"{path}: is not TOML: {exc}") from None
+        raise ConfigError(f"{path}: is not TOML: {exc}{_unquoted(path, str(exc))}") from None
+
+
+def _unquoted(path: Path, problem: str) -> str:
+    """What to write where the name of a table stands without its quotes: `[models.qwen3*]`."""
+    at = re.search(r"\(at line (\d+)", problem)
+    line = path.read_text(encoding="utf-8").splitlines()[int(at[1]) - 1].strip() if at else ""
+    name = re.fullmatch(r"\[(\w+)\.([^]\"'\s]*[^]\"'\s\w.-][^]\"'\s]*)\](\s*#.*)?", line)
+    return f'; quote such a name: [{name[1]}."{name[2]}"]' if name else ""
 
 
 def _walk(data: Mapping[str, Any], path: Path | str) -> Iterator[tuple[Key, Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefinedType
 
 from tidegate.config.allowed import allowed
 from tidegate.config.layers import SHORT, variable
@@ -153,7 +154,7 @@ def _table(section: str, fields: Mapping[str, FieldInfo]) -> Iterator[str]:
 
 def _default(value: object) -> str:
     match value:
-        case None | ():
+        case None | () | PydanticUndefinedType():
             return ""
         case bool():
             return f"`{str(value).lower()}`"
