@@ -62,7 +62,7 @@ def test_the_provider_is_asked_with_its_own_key_and_the_smaller_body_printed(her
     whole = history(dialect, 20)
     key = "input" if dialect == "responses" else "messages"
     assert len(json.loads(run.stdout)[key]) < len(whole[key])
-    assert "tokens by summary, 1 calls; checkpoint " in run.stderr
+    assert "tokens by summary, 1 call; checkpoint " in run.stderr
     (asked,) = here.of("summary")
     assert "authorization" in asked.headers
     assert here.of("main") == []
@@ -123,7 +123,8 @@ def test_a_key_that_is_refused_is_told_with_what_to_do(here: Here) -> None:
     ("body", "arguments", "status", "words"),
     [
         ({"model": "m", "messages": [{"role": "user", "content": "hi"}]}, (), 1, "unchanged: nothing_to_compact"),
-        ({"model": "m"}, (), 1, "400: Say which API"),
+        ({"model": "m"}, (), 1, "request.json: neither `messages` nor `input` is in it; --api"),
+        ([{"role": "user", "content": "hi"}], (), 1, "request.json: no request body, which is a JSON object"),
         ({"model": "m", "messages": []}, ("--policy", "nobody"), 2, "'nobody' is not one of 'default'"),
         ({"model": "m", "messages": []}, ("--provider", "nobody"), 1, "404: There is no provider named 'nobody'"),
         ({"model": "m", "messages": []}, ("--key-env", "NOT_SET_AT_ALL"), 1, "NOT_SET_AT_ALL is not set"),
@@ -135,3 +136,12 @@ def test_what_is_wrong_is_told(here: Here, body: Any, arguments: tuple[str, ...]
     run = here.run(body, *arguments)
     assert run.exit_code == status, run.output
     assert words in run.output
+
+
+@pytest.mark.parametrize("text", [b"", b"not json", b'{"messages": [', b"\xff\xfe{", b"[" * 100_000])
+def test_what_is_no_json_is_told_before_anybody_is_asked(here: Here, text: bytes) -> None:
+    file = here.folder / "broken.json"
+    file.write_bytes(text)
+    run = CliRunner().invoke(main, ["compact", str(file), "--config", str(here.config)])
+    assert (run.exit_code, run.output) == (1, f"Error: {file}: no JSON\n")
+    assert not here.provider.state.records

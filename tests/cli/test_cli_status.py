@@ -55,7 +55,7 @@ def test_the_user_who_has_the_key_file_sees_all_and_a_caller_sees_its_own(kept, 
             one = run(*mine, listed[0]["id"])
             assert "window        9,000 (settings)" in one.output
             assert "due from      7,650, aiming for 4,500" in one.output
-            assert "1 conversations" in run(*mine, "--key-env", "MINE").output
+            assert "1 conversation;" in run(*mine, "--key-env", "MINE").output
             # Another user's key is no key of this gateway.
             (tmp_path / "other.toml").write_text(kept.read_text().replace('/key"', '/other-key"'))
             stranger = run("--gateway", base, "--config", str(tmp_path / "other.toml"))
@@ -79,7 +79,7 @@ def test_without_a_key_in_common_it_shows_what_anybody_sees(kept, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--gateway", "http://127.0.0.1:9"], "no gateway at http://127.0.0.1:9"),
+        (["--gateway", "http://127.0.0.1:9"], "no gateway at http://127.0.0.1:9: Connection refused. `tidegate serve`"),
         (["--gateway", "ftp://x"], "is no http:// or https:// URL"),
         (["--key-env", "NOT_SET_AT_ALL"], "NOT_SET_AT_ALL is not set"),
     ],

@@ -121,7 +121,7 @@ def test_the_command_prints_the_smaller_body(tmp_path, monkeypatch):
 )
 def test_the_command_says_what_is_wrong(tmp_path, arguments, words):
     file = tmp_path / "request.json"
-    file.write_text("{}")
+    file.write_text('{"messages": []}')
     run = CliRunner().invoke(main, ["compact", str(file), *arguments])
     assert run.exit_code == 1
     assert words in run.output

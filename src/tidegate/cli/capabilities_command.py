@@ -22,7 +22,7 @@ WORDS = {
 """What was seen; see `engine.capabilities.What`."""
 
 
-@click.command()
+@click.command(short_help="List what endpoints were seen to have and to lack.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON list.")
 @config_option(OF_THE_STORE)
 def capabilities(as_json: bool, config_file: Path | None) -> None:

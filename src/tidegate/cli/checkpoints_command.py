@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate.cli.settings_file import OF_THE_STORE, config_option, loaded, store_file, tried
-from tidegate.cli.tables import columns, printable, utc
+from tidegate.cli.tables import columns, counted, printable, utc
 
 if TYPE_CHECKING:
     from tidegate.store import Kept, SqliteStore
@@ -48,7 +48,7 @@ def listed(as_json: bool, config_file: Path | None) -> None:
         click.echo("Nothing has been compacted yet.")
     else:
         click.echo(_table(rows))
-        click.echo(f"{len(rows)} checkpoints, {sum(row.bytes for row in rows):,} bytes")
+        click.echo(f"{counted(len(rows), 'checkpoint')}, {sum(row.bytes for row in rows):,} bytes")
 
 
 @checkpoints.command("show")

@@ -46,7 +46,7 @@ _DONE: dict[Action, str] = {
 @click.option("--sent-tokens", type=click.IntRange(min=0), help="Size of the refused request, in tokens.")
 @click.option("--window", type=click.IntRange(min=1), help="The model's window, in tokens.")
 @click.option("--sent-bytes", type=click.IntRange(min=0), help="Size of the refused request, in bytes.")
-@click.option("--output-limit", type=int, help="Output limit of the refused request, in tokens.")
+@click.option("--output-limit", type=click.IntRange(min=0), help="Output limit of the refused request, in tokens.")
 @click.option("--json", "as_json", is_flag=True, help="The verdict as one JSON object.")
 @config_option("Settings file with providers of your own.")
 @click.pass_context

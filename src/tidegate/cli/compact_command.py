@@ -20,6 +20,7 @@ import click
 from tidegate.cli.gateway_http import asked
 from tidegate.cli.misconfigured import Misconfigured
 from tidegate.cli.settings_file import config_option
+from tidegate.cli.tables import counted
 from tidegate.context.policies import NAMED
 from tidegate.wire.conversation import DialectName
 
@@ -36,7 +37,7 @@ HERE: Final[dict[str, object]] = {
 """Of a gateway that is made for one compaction."""
 
 
-@click.command()
+@click.command(short_help="Compact a request body now, whatever its size.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--api", type=click.Choice(get_args(DialectName)), help="Of the body.  [default: told by it]")
 @click.option("--provider", help="Name of the provider.  [default: as for the body's model]")
@@ -78,6 +79,8 @@ def compact(
     if gateway and (upstream or config_file):
         raise click.UsageError("--upstream and --config are for what is done here: a gateway has its own")
     body = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    if wrong := _wrong(body, api):
+        raise click.ClickException(f"{file}: {wrong}")
     said = {"api": api, "provider": provider, "policy": policy, "focus": focus, "target_tokens": target_tokens}
     query = urlencode({name: value for name, value in said.items() if value is not None})
     path = f"/tidegate/v1/compact{'?' + query if query else ''}"
@@ -85,6 +88,19 @@ def compact(
     with nullcontext(gateway) if gateway else _here(config_file, upstream) as base:
         answer = asked(base, path, headers, seconds=SECONDS, body=body, refused="")
     _shown(answer, as_json=as_json)
+
+
+def _wrong(body: bytes, api: str | None) -> str:
+    """Why nobody need be asked to compact that; empty where nothing speaks against it."""
+    try:
+        read = json.loads(body)
+    except (ValueError, RecursionError):
+        return "no JSON"
+    if not isinstance(read, dict):
+        return "no request body, which is a JSON object with `messages` or `input`"
+    if api is None and not {"messages", "input"} & read.keys():
+        return "neither `messages` nor `input` is in it; --api says what the body is of"
+    return ""
 
 
 def _headers(api: str | None, key_env: str | None) -> dict[str, str]:
@@ -123,7 +139,7 @@ def _shown(answer: dict[str, dict[str, object] | str | bool], *, as_json: bool) 
         click.echo(json.dumps(answer["body"], indent=2, ensure_ascii=False))
         click.echo(
             f"{made['tokens_before']} -> {made['tokens_after']} tokens by {made['strategy']}, "
-            f"{made['calls']} calls; checkpoint {made['id']}",
+            f"{counted(made['calls'], 'call')}; checkpoint {made['id']}",
             err=True,
         )
     else:

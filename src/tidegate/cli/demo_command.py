@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidegate.cli.demo.figures import Figures, Run
 
 
-@click.command()
+@click.command(short_help="See it work, without a key.")
 @click.option("--turns", type=click.IntRange(1), default=60, show_default=True, help="Turns of each session.")
 @click.option(
     "--window",

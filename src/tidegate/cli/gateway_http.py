@@ -9,9 +9,11 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
+
+_INSTEAD: Final = "`tidegate serve` starts one; --gateway URL names another."
 
 
 def asked(
@@ -38,8 +40,12 @@ def asked(
             return json.loads(response.read())
     except urllib.error.HTTPError as error:
         raise click.ClickException(f"{refused}{error.code}: {_message(error.read())}") from None
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise click.ClickException(f"no gateway at {base}: {error}") from None
+    except ValueError:
+        raise click.ClickException(f"no gateway at {base}: what answers there speaks no JSON") from None
+    except OSError as error:
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        why = (cause.strerror if isinstance(cause, OSError) else None) or cause
+        raise click.ClickException(f"no gateway at {base}: {why}. {_INSTEAD}") from None
 
 
 def _message(body: bytes) -> str:

@@ -22,7 +22,7 @@ ALL = 3
 """APIs that there are."""
 
 
-@click.command()
+@click.command(short_help="List the providers, and how they are reached.")
 @click.option("--json", "as_json", is_flag=True, help="Everything known of each, as one JSON list.")
 @config_option("Settings file with providers of your own.")
 @click.pass_context

@@ -28,7 +28,7 @@ WIDTH = 120
 """Columns where the output is no terminal."""
 
 
-@click.command()
+@click.command(short_help="Show what would be compacted of recorded sessions.")
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True)
 )

@@ -29,7 +29,7 @@ from tidegate.wire.conversation import DialectName
 OVER = "over the bridge to the Responses API, where all of the request has its like there (compaction.bridge)"
 
 
-@click.command()
+@click.command(short_help="Show how a model's histories are compacted.")
 @click.argument("model", metavar="PROVIDER/MODEL")
 @click.option(
     "--dialect",

@@ -37,7 +37,7 @@ Then point a client at it, directly or through the gateway:
 """
 
 
-@click.command("simulate", epilog=_EXAMPLES)
+@click.command("simulate", short_help="Run a provider that enforces the real ones' rules.", epilog=_EXAMPLES)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=9484, show_default=True, type=click.IntRange(0, 65535), help="Port to listen on.")
 @click.option("--window", default=8000, show_default=True, type=click.IntRange(min=1), help="Context window in tokens.")

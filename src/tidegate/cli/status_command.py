@@ -16,7 +16,7 @@ import click
 from tidegate.cli.gateway_http import asked
 from tidegate.cli.misconfigured import Misconfigured
 from tidegate.cli.settings_file import config_option
-from tidegate.cli.tables import columns, printable, utc
+from tidegate.cli.tables import columns, counted, printable, utc
 
 SECONDS = 30.0
 """How long a gateway may take to answer."""
@@ -24,7 +24,7 @@ SHOWN = 20
 """Conversations in the table."""
 
 
-@click.command()
+@click.command(short_help="Show how a running gateway does.")
 @click.argument("conversation", required=False)
 @click.option("--gateway", default="http://127.0.0.1:8484", show_default=True, help="Base URL of the gateway.")
 @click.option("--key-env", help="Variable with a caller's key: only what is that caller's is shown.")
@@ -106,12 +106,12 @@ def _overview(told: Any) -> str:
     lines = [
         f"Tidegate {told['version']} ({form}), up {hours}:{rest // 60:02}:{rest % 60:02}, "
         f"mode {told['mode']}, policy {told['policy']}",
-        f"{seen['known']} conversations; compactions: {seen['completed']} completed ({seen['unchanged']} of them "
-        f"unchanged), {seen['failures']} failed, {seen['running']} running",
+        f"{counted(seen['known'], 'conversation')}; compactions: {seen['completed']} completed ({seen['unchanged']} of "
+        f"them unchanged), {seen['failures']} failed, {seen['running']} running",
     ]
     if requests := told.get("requests"):
         parts = ", ".join(f"{count:,} {name}" for name, count in requests["actions"].items())
-        lines.append(f"{requests['total']:,} requests{': ' if parts else ''}{parts}")
+        lines.append(f"{counted(requests['total'], 'request')}{': ' if parts else ''}{parts}")
     if told.get("workers", 1) > 1:
         lines.append(f"process {told['pid']}, one of {told['workers']}: each tells of what it has served itself")
     return "\n".join(lines)

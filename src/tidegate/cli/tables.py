@@ -17,6 +17,11 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def counted(count: object, name: str) -> str:
+    """`1 call`, `1,200 calls`."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
 def printable(name: object) -> str:
     """A name as a terminal may show it: a client chose it."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(name))

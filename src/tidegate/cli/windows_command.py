@@ -22,7 +22,7 @@ WORDS = {
 """How a limit became known; see `overflow.learned.Source`."""
 
 
-@click.command()
+@click.command(short_help="List what was learned of models' windows.")
 @click.option("--json", "as_json", is_flag=True, help="All that is known of each, as one JSON list.")
 @config_option(OF_THE_STORE)
 def windows(as_json: bool, config_file: Path | None) -> None:
