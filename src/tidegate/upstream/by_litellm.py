@@ -242,7 +242,7 @@ def imported() -> Any:
             "is not installed" if missing else f"can't be imported ({error.name} is missing)"
         )
         raise UpstreamError(
-            f"{text}, where the gateway runs. Install it with: pip install 'tidegate[litellm]'", status=501
+            f"{text} where the gateway runs. Install it with: pip install 'tidegate[litellm]'", status=501
         ) from error
     litellm.telemetry = False
     litellm.suppress_debug_info = True
