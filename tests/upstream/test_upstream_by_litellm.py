@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -211,6 +212,29 @@ def test_an_overflow_within_an_answer_of_200_is_an_overflow(sdk, monkeypatch, st
     sdk.gives = ContextWindowExceededError("too many tokens")
     told, _, body = post("/responses", FULL)
     assert (told, json.loads(body)["error"]["code"]) == (400, "context_length_exceeded")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("path", ["/chat/completions", "/messages"])
+def test_a_body_is_held_up_to_a_limit(sdk, path, packed):
+    for size, expected in ((100, 200), (900, 413)):
+        raw = json.dumps({**CHAT, "messages": [{"role": "user", "content": "a" * size}]}).encode()
+        headers = [(b"content-encoding", b"gzip")] if packed else []
+        status, _, told = post(path, gzip.compress(raw) if packed else raw, headers, body_limit=800)
+        assert status == expected
+        assert status == 200 or "800 bytes" in json.loads(told)["error"]["message"]
+    assert len(sdk.calls) == 1
+
+
+def test_a_providers_words_within_an_answer_of_200_are_told(sdk):
+    class APIError(Exception):
+        status_code = 200
+        llm_provider = "openai"
+
+    sdk.gives = APIError("litellm.APIError: This model's maximum context length is 10 tokens")
+    status, _, body = post("/chat/completions", CHAT)
+    assert status == 502
+    assert "maximum context length is 10" in json.loads(body)["error"]["message"]
 
 
 def test_no_line_of_litellms_code_reaches_a_client(sdk):

@@ -142,7 +142,10 @@ class Conversations:
         if known is None:
             sdk = provider.sdk
             known = self._sdks[provider.name] = ByLiteLLM(
-                prefix=sdk.prefix, arguments=sdk.arguments, timeouts=self.pool.timeouts
+                prefix=sdk.prefix,
+                arguments=sdk.arguments,
+                timeouts=self.pool.timeouts,
+                body_limit=self.body_limit,
             )
         return known
 

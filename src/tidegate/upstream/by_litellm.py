@@ -30,8 +30,8 @@ from tidegate.wire.conversation import DialectName, JsonObject, JsonValue
 from tidegate.wire.jsontext import dumps, loads
 
 PEER: Final = "LiteLLM"
-BODY_LIMIT: Final = 1 << 30
-"""Bytes of a request's body, unpacked. The gateway has its own, smaller limit."""
+BODY_LIMIT: Final = 64 << 20
+"""Bytes of a request's body, unpacked, where no other limit is set: it is held whole, whatever the client asks for."""
 
 _CALLS: Final[Mapping[str, tuple[DialectName, str]]] = {
     "/chat/completions": ("chat", "acompletion"),
@@ -87,9 +87,16 @@ class ByLiteLLM:
     """See `Client`. Kept connections are LiteLLM's own."""
 
     def __init__(
-        self, *, prefix: str = "", arguments: Mapping[str, JsonValue] | None = None, timeouts: Timeouts | None = None
+        self,
+        *,
+        prefix: str = "",
+        arguments: Mapping[str, JsonValue] | None = None,
+        timeouts: Timeouts | None = None,
+        body_limit: int = BODY_LIMIT,
     ) -> None:
-        """`prefix` is put before each model's name, unless it is there; `arguments` are added to every call."""
+        """`prefix` is put before each model's name, unless it is there; `arguments` are added to every call. A body of
+        more than `body_limit` bytes is refused."""
+        self._body_limit = body_limit
         self._prefix, self._arguments = prefix, dict(arguments or {})
         self._timeouts = timeouts or Timeouts()
 
@@ -111,7 +118,11 @@ class ByLiteLLM:
         if not name or request.method != "POST":
             text = f"LiteLLM's SDK is not asked for {request.method} {path}, only for POST to {', '.join(_CALLS)}."
             return _told(404, ANSWERS[dialect].error_body(404, text, code="not_served"))
-        body = await _body(request)
+        try:
+            body = await _body(request, self._body_limit)
+        except BodyTooLarge:
+            text = f"The request body is larger than {self._body_limit} bytes, this gateway's limit."
+            return _told(413, ANSWERS[dialect].error_body(413, text))
         if body is None:
             text = "The request's body is no JSON object, so LiteLLM's SDK can't be asked."
             return _told(400, ANSWERS[dialect].error_body(400, text))
@@ -252,13 +263,15 @@ def imported() -> Any:
     return litellm
 
 
-async def _body(request: Request) -> JsonObject | None:
-    """The request's JSON; None where it is none."""
+async def _body(request: Request, limit: int) -> JsonObject | None:
+    """The request's JSON; None where it is none. Raises `BodyTooLarge`."""
     encodings = [value.decode("latin-1") for name, value in request.headers if name.lower() == b"content-encoding"]
     try:
-        raw = await _gathered(request.body)
-        read = loads(decode_body(raw, ", ".join(encodings), BODY_LIMIT) if encodings else raw)
-    except (ValueError, BodyTooLarge, BodyUnreadable):
+        raw = await _gathered(request.body, limit)
+        read = loads(decode_body(raw, ", ".join(encodings), limit) if encodings else raw)
+    except BodyTooLarge:
+        raise
+    except (ValueError, BodyUnreadable):
         return None
     return read if isinstance(read, dict) else None
 
@@ -273,10 +286,18 @@ def _fault(dialect: DialectName, body: JsonObject) -> str:
     return ""
 
 
-async def _gathered(body: bytes | AsyncIterable[bytes] | None) -> bytes:
+async def _gathered(body: bytes | AsyncIterable[bytes] | None, limit: int) -> bytes:
+    whole = bytearray()
     if body is None or isinstance(body, bytes):
-        return body or b""
-    return b"".join([piece async for piece in body])
+        whole += body or b""
+    else:
+        async for piece in body:
+            whole += piece
+            if len(whole) > limit:
+                break
+    if len(whole) > limit:
+        raise BodyTooLarge
+    return bytes(whole)
 
 
 def _key(headers: Headers) -> str:
@@ -330,7 +351,8 @@ def _status(error: Exception) -> int:
     status = getattr(error, "status_code", None)
     if isinstance(status, int) and status >= 400:
         return status
-    return _STATUSES.get(type(error).__name__, 0)
+    told = 502 if getattr(error, "llm_provider", None) else 0  # a provider's words, in what it called no refusal
+    return _STATUSES.get(type(error).__name__, told)
 
 
 def _text(error: Exception) -> str:
