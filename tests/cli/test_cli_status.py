@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,25 @@ def test_it_says_what_is_wrong(arguments, words, kept):
     shown = run(*arguments, "--config", str(kept))
     assert shown.exit_code == 1
     assert words in shown.output
+
+
+@pytest.mark.parametrize(("status", "why"), [(404, "(404)"), (502, "(502)"), (200, "(no JSON)")])
+def test_so_it_does_of_a_server_that_is_no_gateway(status, why, kept):
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        shown = run("--gateway", f"http://127.0.0.1:{server.server_port}", "--config", str(kept))
+    assert shown.exit_code == 1
+    assert f"no gateway at http://127.0.0.1:{server.server_port}: what answers there is none {why}" in shown.output
+    assert "html" not in shown.output
 
 
 def test_the_admins_key_goes_to_no_other_machine_in_clear(kept, monkeypatch):

@@ -39,17 +39,21 @@ def asked(
         with opener.open(request, timeout=seconds) as response:
             return json.loads(response.read())
     except urllib.error.HTTPError as error:
-        raise click.ClickException(f"{refused}{error.code}: {_message(error.read())}") from None
+        message = _message(error.read())
+        if message is None:
+            raise click.ClickException(f"no gateway at {base}: what answers there is none ({error.code})") from None
+        raise click.ClickException(f"{refused}{error.code}: {message}") from None
     except ValueError:
-        raise click.ClickException(f"no gateway at {base}: what answers there speaks no JSON") from None
+        raise click.ClickException(f"no gateway at {base}: what answers there is none (no JSON)") from None
     except OSError as error:
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
         why = (cause.strerror if isinstance(cause, OSError) else None) or cause
         raise click.ClickException(f"no gateway at {base}: {why}. {_INSTEAD}") from None
 
 
-def _message(body: bytes) -> str:
+def _message(body: bytes) -> str | None:
+    """The message of an error as gateways answer it, None for what is none."""
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return body[:200].decode("utf-8", "replace")
+        return None
