@@ -21,10 +21,10 @@ from stage import TENANT, body, history, kit, request, target
 
 from tidegate.compactors.strategy import Reply
 from tidegate.drive import aio, sync
-from tidegate.engine.checkpoint import NullStore
 from tidegate.engine.effects import Compact, Deliver, Effect, Find, Notify, Prepare, Save, Send, UpstreamError
 from tidegate.engine.exchange import exchange
 from tidegate.store.memory import MemoryStore
+from tidegate.store.null import NullStore
 
 ANSWER = json.dumps(
     {

@@ -13,8 +13,8 @@ from stage import body, history, kit, request, target
 from tidegate.compactors.strategy import CompactionFailed, Summary
 from tidegate.drive.aio import Driver, Pace
 from tidegate.drive.flights import Flights
-from tidegate.engine.checkpoint import NullStore
 from tidegate.engine.exchange import exchange
+from tidegate.store.null import NullStore
 
 FULL = body(history(18))
 ANSWER = json.dumps({"choices": [{"message": {"content": "ok"}, "finish_reason": "stop"}]}).encode()

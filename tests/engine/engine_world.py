@@ -243,7 +243,7 @@ class Gateway:
                 if self.find is not None:
                     return self.find(effect)
                 return self.store.find(effect.tenant, effect.bucket, effect.chains)
-            case Save(tenant, record):
+            case Save(tenant=tenant, record=record):
                 seen.saved.append(record)
                 self.kept.append(record)
                 if isinstance(record, Checkpoint):
@@ -255,14 +255,14 @@ class Gateway:
                 return self._compact(effect, seen)
             case Prepare():
                 return self._prepare(effect)
-            case Send(body, added):
+            case Send(body=body, add_headers=added):
                 seen.sent.append(seen.request.conversation.raw if body is None else body)
                 seen.originals.append(body is None)
                 seen.headers.append(added)
                 head = self.answer(seen, seen.sent[-1])
                 seen.heads.append(head)
                 return head
-            case Deliver(number, outcome):
+            case Deliver(number=number, outcome=outcome):
                 assert seen.delivered is None, "two answers for one request"
                 seen.delivered, seen.outcome = seen.heads[number], outcome
                 if seen.delivered.refusal is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from engine_world import Gateway, Provider, items_of, new_kit, target_of
 from histories import examples
@@ -32,7 +31,7 @@ def eager(**changes: Any) -> Kit:
 
 
 def begin(messages, tools: Kit, *, found: Found | None = None, at: float = 1000.0, window: int | None = 8000, **more):
-    asked = msgspec.structs.replace(request(body(messages), to=target(window, **more)), now=at)
+    asked = request(body(messages), to=target(window, **more), at=at)
     return Playbook(exchange(asked, tools)).reply(found or Found())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from engine_world import Exchange, Gateway, Summarizer, breaks, target_of
 from histories import SENTINEL, Json, Talk, examples, lawful
@@ -35,7 +34,7 @@ def stale(number: int, name: str = "rs_1", *, in_stream: bool = False) -> Head:
     head = refused(
         number, 400, f"The encrypted content for item {name} could not be verified.", code="invalid_encrypted_content"
     )
-    return msgspec.structs.replace(head, status=200, in_stream=True) if in_stream else head
+    return Head(head.number, 200, head.headers, head.refusal, in_stream=True) if in_stream else head
 
 
 def start(*items: Json) -> Playbook:

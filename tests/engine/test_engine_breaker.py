@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from playbook import Playbook, ok, overflow
 from stage import body, history, kit, request, target
@@ -40,7 +39,7 @@ def test_it_forgets_the_oldest():
 
 
 def told(raw, tools, *, at: float, window: int | None = 8000) -> Playbook:
-    return Playbook(exchange(msgspec.structs.replace(request(raw, to=target(window)), now=at), tools)).reply(Found())
+    return Playbook(exchange(request(raw, to=target(window), at=at), tools)).reply(Found())
 
 
 @pytest.mark.parametrize(("later", "tries"), [(1, False), (29, False), (31, True)])

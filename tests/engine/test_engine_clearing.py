@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from playbook import Playbook, ok
 from stage import kit
 from test_engine_native import WORDS, asked, at, carried_out, messages
@@ -120,7 +119,7 @@ def test_where_a_200_says_that_nothing_was_cleared_other_ways_come_first_for_a_w
     first.done()
     play = start(messages(FULL, system="Another agent."), tools=tools)
     assert isinstance(play.effect, Send) == again
-    later = replace(asked(messages(FULL), claude(), "messages"), now=1000.0 + 301)
+    later = asked(messages(FULL), claude(), "messages", now=1000.0 + 301)
     assert edits(Playbook(exchange(later, tools)).reply(Found()))
 
 

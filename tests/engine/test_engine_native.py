@@ -70,8 +70,8 @@ def at(*names: str, **changes: Any) -> Target:
     return target(**{"wanted": Wanted(names or UNARY, listed=names or UNARY), **changes})
 
 
-def asked(raw: bytes, to: Target, dialect: Any = "responses") -> Request:
-    return Request("r1", read(dialect, raw), TENANT, to, 1000.0)
+def asked(raw: bytes, to: Target, dialect: Any = "responses", now: float = 1000.0) -> Request:
+    return Request("r1", read(dialect, raw), TENANT, to, now)
 
 
 def start(

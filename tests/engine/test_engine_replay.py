@@ -34,10 +34,11 @@ from hypothesis import strategies as st
 from stage import HASHER, TENANT
 
 from tidegate.context.fingerprint import Hasher
-from tidegate.engine.checkpoint import Checkpoint, NullStore
+from tidegate.engine.checkpoint import Checkpoint
 from tidegate.engine.exchange import counted
 from tidegate.simulator import messages_thinking
 from tidegate.store.memory import MemoryStore
+from tidegate.store.null import NullStore
 from tidegate.wire import read
 
 OTHER = HASHER.tenant(b"sk-other")

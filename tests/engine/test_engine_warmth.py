@@ -44,9 +44,8 @@ def test_a_provider_that_reports_nothing_cached_is_not_trusted_until_it_does() -
     assert known.sendings(KEY)[-1] == Sending(7, 30.0)
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmth, "CAPACITY", 3)
-    known = Warmth()
+def test_memory_is_bounded() -> None:
+    known = Warmth(size=3)
     for n in range(5):
         known.answered((bytes([n]), *KEY[1:]), 1, 0, now=1.0)
     assert len(known) == 3

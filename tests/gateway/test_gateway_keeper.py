@@ -14,13 +14,14 @@ from running import running, settings
 from stores import Broken
 
 from tidegate.engine.capabilities import Capabilities, Seen
-from tidegate.engine.checkpoint import NullStore, StoreError
+from tidegate.engine.checkpoint import StoreError
 from tidegate.gateway.keeper import Keeper
 from tidegate.gateway.server import serving
 from tidegate.overflow import Windows
 from tidegate.overflow.learned import Learned
 from tidegate.simulator import SimulatorSettings, serve
 from tidegate.store import MemoryStore, SqliteStore, capabilities_in, windows_in
+from tidegate.store.null import NullStore
 from tidegate.store.seal import Sealer
 
 KNOWN = Learned("http://box:8080/v1", "qwen3", limit=8_192, learned_at=100.0, times=1)

@@ -104,3 +104,20 @@ def test_no_other_class_inherits_from_a_compiled_one(module: str) -> None:
             if (found := home(module, base)) and found[0] in MODULES:
                 told = {ast.unparse(one).partition("[")[0] for one in CLASSES[found].bases}
                 assert "Protocol" in told, f"{node.name} inherits from {'.'.join(found)}"
+
+
+def test_no_compiled_class_is_matched_by_position() -> None:
+    """It has no `__match_args__` that both a compiled `match` and an interpreted one understand."""
+    compiled = {name for module, name in CLASSES if module in MODULES}
+    dataclasses = {
+        name
+        for (module, name), node in CLASSES.items()
+        if any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+    }
+    found = [
+        f"{module} line {node.lineno}: {ast.unparse(node.cls)}"
+        for module, tree in SOURCES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.MatchClass) and node.patterns and ast.unparse(node.cls) in compiled - dataclasses
+    ]
+    assert found == []

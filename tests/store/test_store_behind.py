@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from store_cases import TENANT, checkpoint, history, report
 
-from tidegate.engine.checkpoint import Checkpoint, Found, NullStore, Report, Store, StoreError
+from tidegate.engine.checkpoint import Checkpoint, Found, Report, Store, StoreError
 from tidegate.store import MemoryStore, SqliteStore
 from tidegate.store.behind import Behind
+from tidegate.store.null import NullStore
 from tidegate.store.seal import Sealer
 
 CHAT = history("a", "b", "c", "d")

@@ -11,8 +11,9 @@ import pytest
 from store_cases import Clock, checkpoint, history
 
 from tidegate.engine.capabilities import DAY, Seen
-from tidegate.engine.checkpoint import NullStore, StoreError
+from tidegate.engine.checkpoint import StoreError
 from tidegate.store import KeepsCapabilities, MemoryStore, SqliteStore, capabilities_in
+from tidegate.store.null import NullStore
 from tidegate.store.seal import Sealer
 
 KEY = bytes(range(32))

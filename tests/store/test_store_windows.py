@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from store_cases import Clock, checkpoint, history
 
-from tidegate.engine.checkpoint import NullStore, StoreError
+from tidegate.engine.checkpoint import StoreError
 from tidegate.overflow.learned import Learned
 from tidegate.store import KeepsWindows, MemoryStore, SqliteStore, windows_in
+from tidegate.store.null import NullStore
 from tidegate.store.seal import Sealer
 
 KEY = bytes(range(32))

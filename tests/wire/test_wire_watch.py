@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.wire import ANSWERS
 from tidegate.wire import watch as watch_module
 from tidegate.wire.conversation import DialectName, Usage
+from tidegate.wire.signals import Event
 from tidegate.wire.sse import comment, write
 from tidegate.wire.watch import Watch
 
@@ -359,3 +361,27 @@ def test_a_stream_without_done_that_told_its_finish_has_ended_at_its_close() -> 
     assert not watch.ended
     watch.close()
     assert (watch.ended, watch.finish) == (True, "stop")
+
+
+OPENINGS = [
+    ("chat", b'{"choices":[{"index":0,"delta":{"content":"He"},"finish_reason":null}],"usage":null}', True),
+    ("chat", b'{"choices":[{"index":0,"delta":{"content":""},"finish_reason":null}]}', False),
+    ("chat", b'{"choices":[{"delta":{"content":"x"},"finish_reason":"error"}]}', False),
+    ("chat", b'{"error":{"message":"too long"},"choices":[{"delta":{"content":"x"}}]}', False),
+    ("chat", b'{"choices":[{"delta":{"role":"assistant","content":"\\"delta\\":{\\"content\\":\\"x"}}]}', True),
+    ("chat", b'{"choices":[{"delta":{"content":"', True),
+    ("messages", b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"He"}}', True),
+    ("messages", b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":""}}', True),
+]
+"""Dialect, event, whether it is content."""
+
+
+@pytest.mark.parametrize(("dialect", "data", "content"), OPENINGS)
+def test_an_event_that_need_not_be_read_means_what_reading_it_says(
+    dialect: DialectName, data: bytes, content: bool
+) -> None:
+    watch = Watch(dialect, "text/event-stream")
+    watch.feed(b"data: " + data + b"\n\n")
+    assert (watch.begun, bool(watch.error)) == (content, b"error" in data)
+    read = ANSWERS[dialect].signal(Event("", data))
+    assert read.kind == ("content" if content else "error" if b"error" in data else "lifecycle")

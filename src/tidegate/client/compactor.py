@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from tidegate.client import blocking, waiting
 from tidegate.client.blocks import checked, rules_of
 from tidegate.client.calls import Asking
@@ -189,7 +187,7 @@ class Compactor:
         sending = self._sending(listed)
         with kept.lock:
             request = self._request(sending, kept.kit, kept.tenants)
-        request = msgspec.structs.replace(request, target=replace(request.target, wanted=SUMMARIES))
+        request = request.to(replace(request.target, wanted=SUMMARIES))
         plan = Plan(listed, _life(request, kept.kit, force, target_tokens, focus), kept.store, kept.lock)
         return plan if plan.request is not None or plan.made is not None else None
 

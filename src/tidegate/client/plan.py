@@ -91,9 +91,9 @@ class Plan:
     def _performed(self, effect: Effect) -> object:
         try:
             match effect:
-                case Find(tenant, bucket, chains):
+                case Find(tenant=tenant, bucket=bucket, chains=chains):
                     return self._store.find(tenant, bucket, chains) if bucket else None
-                case Save(_, record) if isinstance(record, Checkpoint):
+                case Save(record=record) if isinstance(record, Checkpoint):
                     self._store.save(record)
         except Exception as error:
             return error  # told to the exchange, which knows what to do without a store

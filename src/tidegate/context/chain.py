@@ -5,97 +5,40 @@ Knows bytes, not how they were hashed. Made by `context.fingerprint`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, overload
+from collections.abc import Mapping
 
-import msgspec
-
+from tidegate.context.links import LINK_BYTES, Links, Prefixes
 from tidegate.wire.conversation import DialectName
 
-LINK_BYTES: Final = 32
 
-
-class Links(Sequence[bytes]):
-    """The links of a chain, cut out of all of them when asked for."""
-
-    __slots__ = ("_count", "_joined")
-
-    def __init__(self, joined: bytes) -> None:
-        self._joined = joined
-        self._count = len(joined) // LINK_BYTES
-
-    def __len__(self) -> int:
-        """One more than the chain has items."""
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
-        """A link, or several."""
-        if isinstance(index, slice):
-            return tuple(self[k] for k in range(*index.indices(self._count)))
-        if index < 0:
-            index += self._count
-        if not 0 <= index < self._count:
-            raise IndexError("the chain has no such link")
-        return self._joined[index * LINK_BYTES : (index + 1) * LINK_BYTES]
-
-    def __eq__(self, other: object) -> bool:
-        """Equal to any sequence of the same links."""
-        return tuple(self) == tuple(other) if isinstance(other, Links | tuple | list) else NotImplemented
-
-    def __hash__(self) -> int:
-        """Of the links."""
-        return hash(self._joined)
-
-
-class Prefixes(Mapping[int, bytes]):
-    """Every length from 1 to n with its link."""
-
-    __slots__ = ("_joined",)
-
-    def __init__(self, joined: bytes) -> None:
-        self._joined = joined
-
-    def __getitem__(self, length: int) -> bytes:
-        """The link of the first `length` items."""
-        end = (length + 1) * LINK_BYTES
-        if length < 1 or end > len(self._joined):
-            raise KeyError(length)
-        return self._joined[end - LINK_BYTES : end]
-
-    def __contains__(self, length: object) -> bool:
-        """Whether the history has as many items."""
-        return isinstance(length, int) and 1 <= length <= len(self)
-
-    def __iter__(self) -> Iterator[int]:
-        """The lengths."""
-        return iter(range(1, len(self) + 1))
-
-    def __len__(self) -> int:
-        """How many items the history has."""
-        return len(self._joined) // LINK_BYTES - 1
-
-
-class Chain(msgspec.Struct, frozen=True, gc=False):
+class Chain:
     """The names of every beginning of one history: `links[k]` is the hash of its first k items, 32 bytes
     each.
 
-    `links[0]` depends on tenant and dialect only, so no two tenants and no two dialects share a link.
+    `links[0]` depends on tenant and dialect only, so no two tenants and no two dialects share a link. Nothing of
+    it changes.
     """
 
-    tenant: bytes
-    dialect: DialectName
-    joined: bytes
-    """All links, one after the other."""
+    __slots__ = ("dialect", "joined", "tenant")
+
+    def __init__(self, tenant: bytes, dialect: DialectName, joined: bytes) -> None:
+        self.tenant, self.dialect = tenant, dialect
+        self.joined = joined
+        """All links, one after the other."""
 
     def __repr__(self) -> str:
         """What may be shown of it."""
         return f"Chain(dialect={self.dialect!r}, length={len(self)})"
+
+    def __eq__(self, other: object) -> bool:
+        """Equal where all links are."""
+        if not isinstance(other, Chain):
+            return NotImplemented
+        return (self.tenant, self.dialect, self.joined) == (other.tenant, other.dialect, other.joined)
+
+    def __hash__(self) -> int:
+        """Of the links."""
+        return hash(self.joined)
 
     def __len__(self) -> int:
         """How many items the history has."""

@@ -13,7 +13,8 @@ from typing import Final, get_args
 
 from blake3 import blake3
 
-from tidegate.context.chain import LINK_BYTES, Chain
+from tidegate.context.chain import Chain
+from tidegate.context.links import LINK_BYTES
 from tidegate.wire import REQUESTS
 from tidegate.wire.conversation import Conversation, DialectName, JsonValue, UnreadableBody
 from tidegate.wire.jsontext import canonical_dumps, loads

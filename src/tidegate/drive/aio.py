@@ -195,9 +195,9 @@ class Driver:
 
     async def _perform(self, effect: Effect) -> object:
         match effect:
-            case Find(tenant, bucket, chains):
+            case Find(tenant=tenant, bucket=bucket, chains=chains):
                 return self.store.find(tenant, bucket, chains) if bucket else None
-            case Save(tenant, record):
+            case Save(tenant=tenant, record=record):
                 if isinstance(record, Report):
                     self.store.report(tenant, record)
                 else:
@@ -210,7 +210,7 @@ class Driver:
                 return prepare(effect, self.flights, self.upstream.call, seconds, self.on_notify, self.on_prepared)
             case Send():
                 return await self._send(effect)
-            case Deliver(number, outcome):
+            case Deliver(number=number, outcome=outcome):
                 return await self._deliver(number, outcome)
             case Notify():
                 self.on_notify(effect)

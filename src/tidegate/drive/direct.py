@@ -181,11 +181,7 @@ class Direct:
     # --- the exchange's side
 
     def _begin(self) -> None:
-        effect = next(self._life, None)
-        if effect is None:
-            self._end()
-        else:
-            self._perform(effect)
+        self._perform(next(self._life))
 
     def _perform(self, effect: Effect) -> None:
         """Performs effects until one waits for something, or is another driver's."""
@@ -218,7 +214,11 @@ class Direct:
             else:
                 self._hand_over(effect)
                 return
-            effect = life.send(result)
+            try:
+                effect = life.send(result)
+            except StopIteration:  # here, and not farther out: each frame that it passes costs
+                self._lived()
+                return
 
     def _send(self, effect: Send) -> bool:
         """Whether the wait for its answer has begun; if not, it takes more than a plain call."""
@@ -233,7 +233,12 @@ class Direct:
         return True
 
     def _resume(self, result: object) -> None:
-        self._perform(self._life.send(result))
+        try:
+            effect = self._life.send(result)
+        except StopIteration:
+            self._lived()
+            return
+        self._perform(effect)
 
     def _hand_over(self, effect: Effect) -> None:
         self._pass_on(Begun(effect, answer=self._answer, head=self._head))
@@ -374,8 +379,6 @@ class Direct:
         self._told = True
         try:
             self._resume(answer.finish(complete=True))
-        except StopIteration:
-            self._end()
         finally:
             self._line.end()
 
@@ -394,12 +397,18 @@ class Direct:
         self._end()
 
     def _end(self) -> None:
+        """Ends the exchange, wherever it stands."""
+        if not self._over:
+            self._life.close()
+            self._lived()
+
+    def _lived(self) -> None:
+        """The exchange has come to its own end."""
         if not self._over:
             self._over = True
             self._line.on_gone = self._line.on_resume = None
             if self._response is not None:
                 self._response.listener = None
-            self._life.close()
             self._edge.done()
 
     # --- faults
@@ -409,7 +418,7 @@ class Direct:
         try:
             step()
         except StopIteration:
-            self._end()
+            self._lived()
         except Exception as fault:
             if self._over:
                 raise

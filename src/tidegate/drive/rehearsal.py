@@ -157,9 +157,9 @@ class Stage(Generic[C]):
 
     def _perform(self, effect: Effect, request: Request, turn: Turn) -> object:
         match effect:
-            case Find(tenant, bucket, chains):
+            case Find(tenant=tenant, bucket=bucket, chains=chains):
                 return self.store.find(tenant, bucket, chains) if bucket else None
-            case Save(tenant, record):
+            case Save(tenant=tenant, record=record):
                 if isinstance(record, Checkpoint):
                     self.store.save(record)
                 else:
@@ -168,9 +168,9 @@ class Stage(Generic[C]):
                 return self._prepared.pop(key, None) or self._made(work(), request)
             case Prepare():
                 return self._prepare(effect, request, turn)
-            case Send(body):
+            case Send(body=body):
                 return self._answered(request.conversation.raw if body is None else body, request, turn)
-            case Deliver(_, outcome):
+            case Deliver(outcome=outcome):
                 turn.outcome = outcome
                 return Finish(Usage(turn.sent, ANSWER, turn.reused), "stop") if turn.answered else Finish()
             case Notify():

@@ -236,9 +236,9 @@ class Driver:
 
     def _perform(self, effect: Effect) -> object:
         match effect:
-            case Find(tenant, bucket, chains):
+            case Find(tenant=tenant, bucket=bucket, chains=chains):
                 return self.store.find(tenant, bucket, chains) if bucket else None
-            case Save(tenant, record):
+            case Save(tenant=tenant, record=record):
                 if isinstance(record, Checkpoint):
                     self.store.save(record)
                 else:
@@ -248,7 +248,7 @@ class Driver:
                 return self._compact(key, work)
             case Prepare():
                 return self._prepare(effect)
-            case Send(body, add_headers):
+            case Send(body=body, add_headers=add_headers):
                 return self._send(body, add_headers)
             case Notify():
                 self.on_notify(effect)

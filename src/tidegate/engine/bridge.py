@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-import msgspec
-
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.engine.checkpoint import Found
 from tidegate.engine.effects import Deliver, Effect, Head, Send, UpstreamError
@@ -69,7 +67,7 @@ def taken_over(request: Request, kit: Kit) -> Request | None:
     if not names or kit.capabilities.missing(target.endpoint, target.model, (BRIDGE,), now=now):
         return None
     wanted: Wanted = replace(target.wanted, names=names, own=True)
-    return msgspec.structs.replace(request, target=replace(target, wanted=wanted))
+    return request.to(replace(target, wanted=wanted))
 
 
 def bridged(life: Life) -> Life:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
-import msgspec
-
 from tidegate.wire.conversation import DialectName
 
 ArtifactKind: TypeAlias = Literal["text", "opaque"]
@@ -84,26 +82,79 @@ class Checkpoint:
         return self.chain[:8].hex()
 
 
-class Report(msgspec.Struct, frozen=True):
-    """Input tokens a provider reported for a view: the first `length` items, replaced as `checkpoint` says."""
+class Report:
+    """Input tokens a provider reported for a view: the first `length` items, replaced as `checkpoint` says. Nothing of
+    it changes."""
 
-    bucket: bytes
-    length: int
-    chain: bytes
-    checkpoint: bytes
-    """Chain of the checkpoint that was in the view, empty for none."""
-    head: bytes
-    endpoint: str
-    model: str
-    input_tokens: int
-    """Cache reads and writes included."""
+    __slots__ = ("bucket", "chain", "checkpoint", "endpoint", "head", "input_tokens", "length", "model")
+
+    def __init__(
+        self,
+        bucket: bytes,
+        length: int,
+        chain: bytes,
+        checkpoint: bytes,
+        head: bytes,
+        endpoint: str,
+        model: str,
+        input_tokens: int,
+    ) -> None:
+        self.bucket, self.length, self.chain = bucket, length, chain
+        self.checkpoint = checkpoint
+        """Chain of the checkpoint that was in the view, empty for none."""
+        self.head, self.endpoint, self.model = head, endpoint, model
+        self.input_tokens = input_tokens
+        """Cache reads and writes included."""
+
+    def is_of_same_view(self, other: Report) -> bool:
+        """Whether another report is of the same view at the same place, so that the newer one replaces the older."""
+        return (
+            self.length == other.length
+            and self.chain == other.chain
+            and self.checkpoint == other.checkpoint
+            and self.head == other.head
+            and self.model == other.model
+            and self.endpoint == other.endpoint
+            and self.bucket == other.bucket
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Equal where all that they say is."""
+        if not isinstance(other, Report):
+            return NotImplemented
+        return self.is_of_same_view(other) and self.input_tokens == other.input_tokens
+
+    def __hash__(self) -> int:
+        """Of the view."""
+        return hash((self.chain, self.checkpoint, self.length))
+
+    def __repr__(self) -> str:
+        """What may be shown of it."""
+        return f"Report(length={self.length}, model={self.model!r}, input_tokens={self.input_tokens})"
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What a store knows of a history: the checkpoints that match it, longest first, and reports of its prefixes."""
+class Found:
+    """What a store knows of a history: the checkpoints that match it, longest first, and reports of its prefixes.
+    Nothing of it changes."""
 
-    checkpoints: tuple[Checkpoint, ...] = ()
-    reports: tuple[Report, ...] = ()
+    __slots__ = ("checkpoints", "reports")
+
+    def __init__(self, checkpoints: tuple[Checkpoint, ...] = (), reports: tuple[Report, ...] = ()) -> None:
+        self.checkpoints, self.reports = checkpoints, reports
+
+    def __eq__(self, other: object) -> bool:
+        """Equal where both parts are."""
+        if not isinstance(other, Found):
+            return NotImplemented
+        return self.checkpoints == other.checkpoints and self.reports == other.reports
+
+    def __hash__(self) -> int:
+        """Of both."""
+        return hash((self.checkpoints, self.reports))
+
+    def __repr__(self) -> str:
+        """What may be shown of it."""
+        return f"Found(checkpoints={self.checkpoints!r}, reports={self.reports!r})"
 
 
 class Store(Protocol):
@@ -131,21 +182,3 @@ class Store(Protocol):
 
 class StoreError(Exception):
     """The store could not answer; the message names the store and the cause, never any content."""
-
-
-@dataclass(frozen=True, slots=True)
-class NullStore:
-    """Remembers nothing."""
-
-    def find(self, tenant: bytes, bucket: bytes, chains: Mapping[int, bytes]) -> Found:
-        """Nothing."""
-        return Found()
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Forgets."""
-
-    def report(self, tenant: bytes, report: Report) -> None:
-        """Forgets."""
-
-    def close(self) -> None:
-        """Nothing to close."""

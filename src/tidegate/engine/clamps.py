@@ -20,6 +20,10 @@ class Clamps:
         self._keep, self._size = keep, size
         self._known: OrderedDict[bytes, tuple[int, float]] = OrderedDict()
 
+    def __len__(self) -> int:
+        """How many conversations are known."""
+        return len(self._known)
+
     def add(self, conversation: bytes, together: int, *, now: float) -> None:
         """So many tokens did fit."""
         self._known.pop(conversation, None)
@@ -29,8 +33,6 @@ class Clamps:
 
     def together(self, conversation: bytes, *, now: float) -> int | None:
         """Tokens of input and output that fit, None where nothing was refused."""
-        if not self._known:
-            return None
         known = self._known.get(conversation)
         if known is None or now >= known[1]:
             return None

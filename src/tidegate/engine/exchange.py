@@ -10,8 +10,6 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import msgspec
-
 from tidegate.compactors.openai_inband import asking
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.budget import harder
@@ -263,6 +261,7 @@ class _Story:
         self.keys_refused = 0
         self.keeps_to_key = False
         """Each sending names the one in use, so that what is compacted is bound to the one that is answered."""
+        self._name = b""
 
     def run(self) -> Life:
         """Replay, measure, decide; then send and all that follows."""
@@ -588,8 +587,11 @@ class _Story:
 
     @property
     def _conversation(self) -> bytes:
-        """What compactions of this conversation are counted under."""
-        return self.kit.hasher.mix(self.request.tenant, self.history.chain.bucket, self.request.target.model.encode())
+        """What compactions of this conversation are counted under. Few requests ask, so it is hashed for those only."""
+        if not self._name:
+            request, bucket = self.request, self.history.chain.bucket
+            self._name = self.kit.hasher.mix(request.tenant, bucket, request.target.model.encode())
+        return self._name
 
     @property
     def _here(self) -> bytes:
@@ -600,7 +602,7 @@ class _Story:
 
     def _send(self, view: View) -> Life:
         """Sends until there is an answer, or nothing left to try."""
-        if self.sizing.policy.on_overflow:
+        if len(self.kit.clamps) and self.sizing.policy.on_overflow:
             self.together = self.kit.clamps.together(self._here, now=self.request.now)
         refused: _Refused | None = None
         dropped: Head | None = None
@@ -713,7 +715,7 @@ class _Story:
         """From now on the request goes out with that one of several keys."""
         self.keys = (key, *(other for other in self.keys if other != key))
         target = dataclasses.replace(self.request.target, credential=key)
-        self.request = msgspec.structs.replace(self.request, target=target)
+        self.request = self.request.to(target)
         before = self.sizing
         self.sizing = Sizing(self.request, self.kit, self.history, before.reports, before.observed)
 

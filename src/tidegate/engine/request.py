@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import msgspec
-
 from tidegate.compactors.summary import Options, default_options
 from tidegate.context.budget import Policy
 from tidegate.context.fingerprint import Hasher
@@ -78,22 +76,51 @@ class Target:
         return self.merge_user or (self.policy is not None and self.policy.merges_summary)
 
 
-class Request(msgspec.Struct, frozen=True):
-    """One request of a client. `conversation.raw` is what goes upstream if nothing has to change."""
+class Request:
+    """One request of a client. `conversation.raw` is what goes upstream if nothing has to change. Nothing of it
+    changes."""
 
-    id: str
-    conversation: Conversation
-    tenant: bytes
-    target: Target
-    now: float
-    """Seconds since the epoch when it arrived."""
-    hands_off: str = ""
-    """Why the request must pass untouched (a bypass header, the agent's own compaction), empty for no reason."""
-    counted: int = 0
-    """Input tokens that all of it takes, as known from the same history in another shape; 0 where nothing is known."""
-    credentials: tuple[str, ...] = ()
-    """Names of the keys that it may go out with, the conversation's own first, where the client brings none and the
-    gateway has several."""
+    __slots__ = ("conversation", "counted", "credentials", "hands_off", "id", "now", "target", "tenant")
+
+    def __init__(
+        self,
+        id: str,
+        conversation: Conversation,
+        tenant: bytes,
+        target: Target,
+        now: float,
+        hands_off: str = "",
+        counted: int = 0,
+        credentials: tuple[str, ...] = (),
+    ) -> None:
+        self.id, self.conversation, self.tenant, self.target = id, conversation, tenant, target
+        self.now = now
+        """Seconds since the epoch when it arrived."""
+        self.hands_off = hands_off
+        """Why the request must pass untouched (a bypass header, the agent's own compaction), empty for no reason."""
+        self.counted = counted
+        """Input tokens that all of it takes, as known from the same history in another shape; 0 where nothing is
+        known."""
+        self.credentials = credentials
+        """Names of the keys that it may go out with, the conversation's own first, where the client brings none and the
+        gateway has several."""
+
+    def __repr__(self) -> str:
+        """What may be shown of it."""
+        return f"Request(id={self.id!r}, conversation={self.conversation!r}, target={self.target!r}, now={self.now})"
+
+    def to(self, target: Target) -> Request:
+        """The same for another target."""
+        return Request(
+            self.id,
+            self.conversation,
+            self.tenant,
+            target,
+            self.now,
+            self.hands_off,
+            self.counted,
+            self.credentials,
+        )
 
 
 @dataclass(frozen=True, slots=True)

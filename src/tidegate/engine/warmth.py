@@ -11,8 +11,6 @@ from array import array
 from collections import OrderedDict
 from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
-
 CAPACITY: Final = 4_096
 """Conversations that are remembered."""
 
@@ -30,20 +28,24 @@ class Sending(NamedTuple):
     at: float
 
 
-class _Sendings(msgspec.Struct, gc=False):
-    pairs: array[float]
-    """Length and time of each, one after the other."""
-    told: bool | None = None
-    """Whether the newest answer spoke of cached tokens; None before an answer that could."""
+class _Sendings:
+    __slots__ = ("pairs", "told")
+
+    def __init__(self, pairs: array[float]) -> None:
+        self.pairs = pairs
+        """Length and time of each, one after the other."""
+        self.told: bool | None = None
+        """Whether the newest answer spoke of cached tokens; None before an answer that could."""
 
 
 class Warmth:
     """A bounded memory of sendings; the conversations that were longest silent go first. May be shared by threads."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_kept", "_size")
 
-    def __init__(self) -> None:
-        """Knows nothing yet."""
+    def __init__(self, *, size: int = CAPACITY) -> None:
+        """Remembers so many conversations at most."""
+        self._size = size
         self._kept: OrderedDict[Key, _Sendings] = OrderedDict()
 
     def __len__(self) -> int:
@@ -57,13 +59,15 @@ class Warmth:
         if known is None:
             # What was sent under another checkpoint began otherwise: there is nothing yet that could be cached.
             kept[key] = _Sendings(array("d", (length, now)))
-            while len(kept) > CAPACITY:
+            while len(kept) > self._size:
                 kept.popitem(last=False)
             return
         known.told = None if cached_tokens is None else cached_tokens > 0
-        known.pairs.extend((length, now))
-        if len(known.pairs) > 4 * SENDINGS:
-            del known.pairs[: -2 * SENDINGS]
+        pairs = known.pairs
+        pairs.append(length)
+        pairs.append(now)
+        if len(pairs) > 4 * SENDINGS:
+            del pairs[: -2 * SENDINGS]
         try:
             kept.move_to_end(key)
         except KeyError:  # forgotten by another thread just now

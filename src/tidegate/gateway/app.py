@@ -29,6 +29,7 @@ from tidegate.gateway.keeper import Keeper
 from tidegate.gateway.messages import BYPASS, bypasses, spoken
 from tidegate.gateway.relay import relay
 from tidegate.gateway.routes import Route, route
+from tidegate.gateway.tally import Tally
 from tidegate.gateway.targets import NoProvider, Targets, no_such
 from tidegate.gateway.telling import tell
 from tidegate.providers import Catalogue
@@ -66,7 +67,7 @@ class App:
         self.keeper = Keeper(kit.windows, store, kit.capabilities)
         self.on_serving: Callable[[], None] | None = None
         """Called in the loop once it serves."""
-        self.tally = diagnostics.Tally()
+        self.tally = Tally()
         self.access_log: AccessLog | None = None
         """Where lines of requests go in place of the logger."""
         self.kept = Behind(store, on_fault=self._store_faulted) if isinstance(store, SqliteStore) else store
@@ -239,23 +240,24 @@ class App:
 
     def log(self, arrival: Arrival, client: Seen) -> None:
         """Counts a request that is over, and writes its line."""
-        self.tally.count(client)
+        outcome, own, status = client.outcome, client.own, client.status
+        happened: str = "answered" if own else outcome.action if status else "unanswered"
+        reason = own or outcome.reason
+        self.tally.count(happened, reason)
         if not access.isEnabledFor(logging.INFO):
             return
-        outcome = client.outcome
-        reason = client.own or outcome.reason
-        happened = "answered" if client.own else outcome.action if client.status else "unanswered"
-        told: str = happened
+        parts = [arrival.id, arrival.method, arrival.path, str(status) if status else "-", happened]
         if reason:
-            told += f" ({reason})"
-        if client.provider:
-            told += " " + client.provider
-        if client.model:
-            told += " " + _printable(client.model)
-        if outcome.tokens_after is not None:
-            told += f" {outcome.tokens_before}->{outcome.tokens_after} tokens"
-        took = round((time.time() - arrival.began) * 1000)
-        line = f"{arrival.id} {arrival.method} {arrival.path} {client.status or '-'} {told} {took}ms"
+            parts.append(f"({reason})")
+        if provider := client.provider:
+            parts.append(provider)
+        if model := client.model:
+            parts.append(_printable(model))
+        before, after = outcome.tokens_before, outcome.tokens_after
+        if after is not None:
+            parts.append(f"{before}->{after} tokens")
+        parts.append(f"{int((time.time() - arrival.began) * 1000 + 0.5)}ms")
+        line = " ".join(parts)
         if self.access_log is not None:
             self.access_log.write(line)
         else:

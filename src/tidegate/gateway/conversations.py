@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from tidegate.config import Settings
 from tidegate.context.budget import Policy
 from tidegate.context.recall import history_of
@@ -168,7 +166,7 @@ class Conversations:
         quiet = self._unprepared.get(policy)
         if quiet is None:
             quiet = self._unprepared[policy] = replace(policy, prepare_percent=None)
-        return msgspec.structs.replace(request, target=replace(request.target, policy=quiet))
+        return request.to(replace(request.target, policy=quiet))
 
     async def _over(self, crossing: Crossing, over: Crossing, client: AsgiClient) -> None:
         """Answers a chat request by another API, or, where that comes to nothing, as what it is."""

@@ -9,7 +9,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import parse_qs
@@ -19,9 +18,10 @@ from tidegate.build import compiled
 from tidegate.config import Settings
 from tidegate.engine.diagnostics import Completed, Failed, Key, Record
 from tidegate.gateway.arrival import Arrival
-from tidegate.gateway.asgi import AsgiClient, Seen
+from tidegate.gateway.asgi import AsgiClient
 from tidegate.gateway.credentials import identity, with_key
 from tidegate.gateway.messages import forwarded
+from tidegate.gateway.tally import Tally
 from tidegate.overflow.window import Windows
 from tidegate.store import Keys
 from tidegate.store.seal import derive
@@ -47,38 +47,6 @@ def admin_key(settings: Settings, keys: Keys) -> str:
     """What opens all of it: the key that is set, else one that only whoever can read the store's key can make."""
     own = settings.server.admin_key
     return own.get_secret_value() if own is not None else derive(keys.hash_key, "admin v1").hex()
-
-
-@dataclass(slots=True)
-class Tally:
-    """How requests of this process ended."""
-
-    began: float = field(default_factory=time.time)
-    ends: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Counts by action and reason."""
-
-    def count(self, seen: Seen) -> None:
-        """One request is over."""
-        outcome = seen.outcome
-        if seen.own:
-            ending = ("answered", seen.own)
-        else:
-            ending = (outcome.action if seen.status else "unanswered", outcome.reason)
-        self.ends[ending] = self.ends.get(ending, 0) + 1
-
-    def told(self) -> JsonObject:
-        """As JSON."""
-        actions: dict[str, JsonValue] = {}
-        reasons: dict[str, JsonValue] = {}
-        for (action, reason), count in sorted(self.ends.items()):
-            actions[action] = _more(actions.get(action), count)
-            if reason:
-                reasons[reason] = _more(reasons.get(reason), count)
-        return {"total": sum(self.ends.values()), "actions": actions, "reasons": reasons}
-
-
-def _more(known: JsonValue, count: int) -> int:
-    return count + (known if isinstance(known, int) else 0)
 
 
 async def show(

@@ -111,11 +111,10 @@ class Keyrings:
 
     def of(self, provider: Provider, headers: Headers) -> Keyring | None:
         """A provider's keys, None where it has one at most or the client brings its own."""
-        if len(provider.auth.envs) < 2:
-            return None
-        if provider.name not in self._known:
-            self._known[provider.name] = self._make(provider)
-        keyring = self._known[provider.name]
+        name = provider.name
+        if name not in self._known:
+            self._known[name] = self._make(provider)
+        keyring = self._known[name]
         return None if keyring is None or credential(headers, provider) else keyring
 
     def _make(self, provider: Provider) -> Keyring | None:

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs
 
-from msgspec.structs import replace as replaced
-
 from tidegate.compactors.strategy import CompactionFailed
 from tidegate.context.policies import NAMED
 from tidegate.drive.aio import Driver
@@ -64,7 +62,7 @@ async def compact(
         await client.fail(400, f"The body is no request of the {dialect} API that can be read.", "unreadable_body")
         return
     if policy:
-        request = replaced(request, target=house.targets.under(request.target, dialect, policy))
+        request = request.to(house.targets.under(request.target, dialect, policy))
     kit = with_focus(house.kit, asked.get("focus", ""))
     upstream = crossing.upstream.telling(crossing.heard)
     driver = Driver(dialect, upstream, client, house.store, house.flights, house.pace, crossing.notify)

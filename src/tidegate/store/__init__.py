@@ -10,10 +10,11 @@ from typing import Final, Literal, TypeAlias
 
 import platformdirs
 
-from tidegate.engine.checkpoint import NullStore, Store, StoreError
+from tidegate.engine.checkpoint import Store, StoreError
 from tidegate.store.capabilities import KeepsCapabilities, capabilities_in
 from tidegate.store.keyfile import Keys, load_or_create
 from tidegate.store.memory import MemoryStore
+from tidegate.store.null import NullStore
 from tidegate.store.seal import Sealer
 from tidegate.store.sqlite import Kept, SqliteStore
 from tidegate.store.windows import KeepsWindows, windows_in

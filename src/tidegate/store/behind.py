@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 from tidegate.engine.checkpoint import Checkpoint, Found, Report, Store, StoreError
-from tidegate.store.record import REPORTS_PER_BUCKET, is_same_view
+from tidegate.store.record import REPORTS_PER_BUCKET
 
 _SECONDS: Final = 0.5
 """How long reports are gathered: as long as others that share the store do not know of them."""
@@ -52,7 +52,7 @@ class Behind:
         if not mine:
             return found
         newest = [report for report in reversed(mine) if chains.get(report.length) == report.chain]
-        older = [report for report in found.reports if not any(is_same_view(report, new) for new in newest)]
+        older = [report for report in found.reports if not any(report.is_of_same_view(new) for new in newest)]
         return Found(found.checkpoints, (*newest, *older)[:REPORTS_PER_BUCKET])
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -63,7 +63,7 @@ class Behind:
         """Keeps a report, to be written soon. Never waits for the store."""
         with self._lock:
             reports = self._waiting.setdefault((tenant, report.bucket), [])
-            same = next((at for at, known in enumerate(reports) if is_same_view(known, report)), None)
+            same = next((at for at, known in enumerate(reports) if known.is_of_same_view(report)), None)
             if same is None:
                 self._count += 1
             else:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from tidegate.engine.checkpoint import Checkpoint, Found, Report, StoreError
-from tidegate.store.record import REPORTS_PER_BUCKET, is_same_view, longest_of_each_kind
+from tidegate.store.record import REPORTS_PER_BUCKET, longest_of_each_kind
 
 _Bucket: TypeAlias = tuple[bytes, bytes]
 _Key: TypeAlias = tuple[bytes, bytes, str]
@@ -98,7 +98,7 @@ class MemoryStore:
             self._check_open()
             key = tenant, report.bucket
             kept = self._reports.get(key, ())
-            others = [known for known in kept if not is_same_view(known, report)]
+            others = [known for known in kept if not known.is_of_same_view(report)]
             newest = (*others, report)[-REPORTS_PER_BUCKET:]
             self._report_count += len(newest) - len(kept)
             self._reports[key] = newest

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tidegate.engine.checkpoint import Artifact, ArtifactKind, Report
+from tidegate.engine.checkpoint import Artifact, ArtifactKind
 
 REPORTS_PER_BUCKET: Final = 16
 """Newest reports kept under one (tenant, bucket)."""
@@ -36,19 +36,6 @@ _unpacked: Final = msgspec.msgpack.Decoder(_Packed)
 
 Row = TypeVar("Row")
 Read = TypeVar("Read")
-
-
-def is_same_view(one: Report, other: Report) -> bool:
-    """Whether two reports are of the same view at the same place, so that the newer one replaces the older."""
-    return (
-        one.length == other.length
-        and one.chain == other.chain
-        and one.checkpoint == other.checkpoint
-        and one.head == other.head
-        and one.model == other.model
-        and one.endpoint == other.endpoint
-        and one.bucket == other.bucket
-    )
 
 
 def pack(artifact: Artifact) -> bytes:

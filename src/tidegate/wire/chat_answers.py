@@ -54,6 +54,9 @@ HOT: Final = (DONE, b'"code"', b'"error_', b'"base_resp"', b"event: error", b"ev
 """What bytes of a stream hold where an event after the first content must be looked at."""
 HOT_UNLESS_NULL: Final = (b'"finish_reason"', b'"usage"', b'"error"')
 """Keys that servers write as null in every chunk."""
+OPENING: Final = b'"delta":{"content":"'
+"""How an event begins to say words, in the form that the API itself writes: followed by anything but a quote, it is
+content. Empty where nothing short is sure."""
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning")
 """DeepSeek, Z.ai, Moonshot, vLLM, xAI; then OpenRouter, Groq, Ollama."""

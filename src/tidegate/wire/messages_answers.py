@@ -35,6 +35,9 @@ APPLIED: Final = "applied_edits"
 HOT: Final = (b"message_delta", b"message_stop", b'"code"', b"event: error", b"event:error")
 """What bytes of a stream hold where an event after the first content must be looked at."""
 HOT_UNLESS_NULL: Final = (b'"error"',)
+OPENING: Final = b'"delta":{"type":"text_delta","text":"'
+"""How an event begins to say words, in the form that the API itself writes: followed by anything but a quote, it is
+content. Empty where nothing short is sure."""
 
 ERROR_TYPES: Final = {
     400: "invalid_request_error",

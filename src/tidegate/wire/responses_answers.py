@@ -52,6 +52,9 @@ HOT: Final = (
 )
 """What bytes of a stream hold where an event after the first content must be looked at."""
 HOT_UNLESS_NULL: Final = (b'"error"',)
+OPENING: Final = b""
+"""How an event begins to say words, in the form that the API itself writes: followed by anything but a quote, it is
+content. Empty, since nothing short is sure: its first events repeat what the client sent."""
 
 _FAILED_ID: Final = "resp_tidegate_failed"
 

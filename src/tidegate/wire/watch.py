@@ -27,6 +27,8 @@ class _Dialect(Protocol):
     def HOT(self) -> tuple[bytes, ...]: ...
     @property
     def HOT_UNLESS_NULL(self) -> tuple[bytes, ...]: ...
+    @property
+    def OPENING(self) -> bytes: ...
     def signal(self, event: Event) -> Signal: ...
     def usage_of(self, counts: JsonObject) -> Usage | None: ...
     def read_answer(self, body: bytes) -> Answer: ...
@@ -46,13 +48,24 @@ _ERROR: Final = b"error"
 class _Marks:
     """A dialect's marks, so that few searches tell that a chunk has none: those that speak of errors share a word."""
 
-    __slots__ = ("marks", "nullable", "of_errors", "of_errors_nullable")
+    __slots__ = ("marks", "nullable", "of_errors", "of_errors_nullable", "opening")
 
     def __init__(self, dialect: _Dialect) -> None:
+        self.opening = dialect.OPENING
         self.marks = [mark for mark in dialect.HOT if mark.find(_ERROR) < 0]
         self.of_errors = [mark for mark in dialect.HOT if mark.find(_ERROR) >= 0]
         self.nullable = [key for key in dialect.HOT_UNLESS_NULL if key.find(_ERROR) < 0]
         self.of_errors_nullable = [key for key in dialect.HOT_UNLESS_NULL if key.find(_ERROR) >= 0]
+
+    def open(self, data: bytes) -> bool:
+        """Whether an event is content and nothing else, as most streams begin: told without reading it. A string in it
+        can't hold the opening, whose quotes would be escaped there."""
+        opening = self.opening
+        at = data.find(opening) if opening else -1
+        if at < 0:
+            return False
+        at += len(opening)
+        return data[at : at + 1] not in (b'"', b"") and not self.stand_in(data)
 
     def stand_in(self, data: bytes) -> bool:
         """Whether one of them does. `find`, not `in`: CPython's `in` raises and drops an error each time, in front of a
@@ -174,6 +187,9 @@ class Watch:
 
     def _take(self, event: Event) -> None:
         if self.ended or (self.begun and event.name != "error" and not self._marks.stand_in(event.data)):
+            return
+        if not self.begun and event.name != "error" and not event.comment and self._marks.open(event.data):
+            self.begun = True
             return
         seen = self._dialect.signal(event)
         if seen.counts:
