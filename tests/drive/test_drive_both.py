@@ -180,18 +180,18 @@ def test_a_fault_in_any_effect_leaves_the_client_with_an_answer_of_the_provider(
 @ALL
 @pytest.mark.parametrize(
     "place",
-    ["read_history", "plain", "applied", "compact"],
+    ["exchange.read_history", "story.plain", "story.applied", "story.compact"],
 )
 def test_a_bug_inside_the_engine_gives_what_a_direct_call_would_have_given(drive, place, monkeypatch):
     script, store, tools = upstream(), MemoryStore(), kit()
-    if place == "applied":
+    if place == "story.applied":
         drive(life(tools), script, store)  # so that there is something to replay
         script.sent.clear()
 
     def bug(*_args, **_kwargs):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(f"tidegate.engine.exchange.{place}", bug)
+    monkeypatch.setattr(f"tidegate.engine.{place}", bug)
     seen = drive(life(tools), script, store)
     assert (seen.status, seen.body) == DIRECT
     assert seen.outcome.reason == "fault"

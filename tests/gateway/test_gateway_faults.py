@@ -21,7 +21,9 @@ import tidegate.engine.compaction
 import tidegate.engine.exchange
 import tidegate.engine.material
 import tidegate.engine.planning
+import tidegate.engine.sending
 import tidegate.engine.sizing
+import tidegate.engine.story
 import tidegate.engine.view
 from tidegate.drive import aio
 from tidegate.engine.effects import Effect
@@ -104,7 +106,8 @@ def test_the_stage_for_the_faults_is_set(front):
 
 
 MODULES = (
-    tidegate.engine.exchange, tidegate.engine.compaction, tidegate.engine.material, tidegate.engine.planning,
+    tidegate.engine.exchange, tidegate.engine.story, tidegate.engine.sending,
+    tidegate.engine.compaction, tidegate.engine.material, tidegate.engine.planning,
     tidegate.engine.sizing, tidegate.engine.view,
     tidegate.engine.ahead, tidegate.compactors.summary, tidegate.compactors.accept, tidegate.drive.answer,
     tidegate.drive.aio, tidegate.drive.held,
@@ -130,7 +133,7 @@ PLACES = {name: (owner, attribute) for name, owner, attribute in functions()}
 
 @pytest.mark.pure
 def test_the_places_are_found():
-    assert {"engine.exchange._Story.run", "engine.view.replaced", "drive.aio.Driver._send"} <= set(PLACES)
+    assert {"engine.sending.Sending.run", "engine.view.replaced", "drive.aio.Driver._send"} <= set(PLACES)
     assert len(PLACES) > 80
 
 

@@ -157,7 +157,7 @@ def test_a_store_that_fails_on_it(front, dialect, error, monkeypatch):
     "place",
     [
         "tidegate.engine.exchange.read_history",
-        "tidegate.engine.exchange.compact",
+        "tidegate.engine.story.compact",
         "tidegate.context.recall.Recall.read",
         "tidegate.gateway.messages.own_compaction",
         "tidegate.gateway.conversations.exchange",
