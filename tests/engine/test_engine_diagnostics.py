@@ -60,7 +60,12 @@ def test_a_request_leaves_its_size_and_why_nothing_was_done(dialect):
     assert record.size.tokens == seen.outcome.tokens_before
     assert record.limits is not None
     assert (record.limits.window, record.limits.threshold, record.limits.target) == (10**6, 850_000, 500_000)
-    assert (record.completed, record.failures, record.last, record.failed) == (0, 0, None, None)
+    assert (
+        record.runs.completed,
+        record.runs.failures,
+        record.runs.last,
+        record.runs.failed,
+    ) == (0, 0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -82,27 +87,36 @@ def test_what_was_completed_is_told_with_its_sizes_and_a_later_check_leaves_it(d
     gateway = world(dialect, due(dialect))
     gateway.serve(body(dialect))
     record = only(gateway)
-    assert (record.reason, record.completed, record.unchanged, record.running) == ("requested", 1, 0, 0)
-    last = record.last
+    assert (record.reason, record.runs.completed, record.runs.unchanged, record.runs.running) == (
+        "requested",
+        1,
+        0,
+        0,
+    )
+    last = record.runs.last
     assert last is not None
     assert (last.why, last.strategy, last.at) == ("threshold", "summary", 1000.0)
     assert last.after < last.before
     gateway.serve(body(dialect))
     assert (record.reason, record.checks, record.covered > 0) == ("below_threshold", 2, True)
-    assert record.last is last
+    assert record.runs.last is last
 
 
 def test_a_failure_does_not_replace_what_was_completed():
     gateway = world("chat", due())
     gateway.serve(body("chat"))
     record = only(gateway)
-    done = record.last
+    done = record.runs.last
     gateway.summarize = lambda call: Reply(500, b"{}")
     longer = json.loads(body("chat", 30))
     gateway.serve(json.dumps(longer).encode())
-    assert record.last is done
+    assert record.runs.last is done
     # One ahead of the window, one after the provider had refused it.
-    assert (record.completed, record.failures, record.failed) == (1, 2, Failed(1000.0, "overflow", "summary_http_500"))
+    assert (record.runs.completed, record.runs.failures, record.runs.failed) == (
+        1,
+        2,
+        Failed(1000.0, "overflow", "summary_http_500"),
+    )
     gateway.serve(json.dumps(longer).encode())
     assert record.reason == "breaker_open"
 
@@ -119,9 +133,12 @@ def test_one_that_makes_nothing_smaller_is_completed_and_unchanged():
     gateway = Swollen("chat", target_of("chat", due()), Provider("chat", due()), kit=new_kit())
     gateway.serve(body("chat"))
     record = only(gateway)
-    assert (record.completed, record.unchanged, record.failures) == (1, 1, 0)
-    assert record.last is not None
-    assert (record.last.strategy, record.last.before) == ("unchanged", record.last.after)
+    assert (record.runs.completed, record.runs.unchanged, record.runs.failures) == (1, 1, 0)
+    assert record.runs.last is not None
+    assert (record.runs.last.strategy, record.runs.last.before) == (
+        "unchanged",
+        record.runs.last.after,
+    )
 
 
 def test_an_overflow_that_was_recovered_from_is_completed():
@@ -132,8 +149,8 @@ def test_an_overflow_that_was_recovered_from_is_completed():
     assert seen.outcome.action == "recovered"
     record = only(gateway)
     assert record.reason == "unknown_window"
-    assert record.last is not None
-    assert record.last.why == "overflow"
+    assert record.runs.last is not None
+    assert record.runs.last.why == "overflow"
 
 
 def test_where_there_is_nothing_to_compact_the_check_says_so():
@@ -141,16 +158,16 @@ def test_where_there_is_nothing_to_compact_the_check_says_so():
     raw = json.dumps({"model": "m", "messages": [{"role": "user", "content": "what of it? " * 200}]}).encode()
     gateway.serve(raw)
     record = only(gateway)
-    assert (record.reason, record.completed) == ("nothing_to_compact", 0)
+    assert (record.reason, record.runs.completed) == ("nothing_to_compact", 0)
 
 
 def test_what_somebody_asks_for_is_told_as_asked_for():
     gateway = world("chat")
     gateway.serve(body("chat"), life=requested)  # type: ignore[arg-type]
     record = only(gateway)
-    assert (record.reason, record.completed) == ("requested", 1)
-    assert record.last is not None
-    assert record.last.why == "requested"
+    assert (record.reason, record.runs.completed) == ("requested", 1)
+    assert record.runs.last is not None
+    assert record.runs.last.why == "requested"
 
 
 def _until_compact(gateway: Gateway, raw: bytes) -> Any:
@@ -167,18 +184,23 @@ def test_while_one_is_made_another_check_says_in_progress_and_a_cancelled_one_le
     gateway = world("chat", due())
     one = _until_compact(gateway, body("chat"))
     record = only(gateway)
-    assert (record.reason, record.running) == ("requested", 1)
+    assert (record.reason, record.runs.running) == ("requested", 1)
     two = _until_compact(gateway, body("chat"))
-    assert (record.reason, record.running) == ("in_progress", 2)
+    assert (record.reason, record.runs.running) == ("in_progress", 2)
     two.close()
     one.close()
-    assert (record.running, record.completed, record.failures, record.last) == (0, 0, 0, None)
+    assert (
+        record.runs.running,
+        record.runs.completed,
+        record.runs.failures,
+        record.runs.last,
+    ) == (0, 0, 0, None)
 
 
 def test_in_shadow_the_check_says_what_would_have_been():
     gateway = world("chat", due(), shadow=True)
     gateway.serve(body("chat"))
-    assert (only(gateway).reason, only(gateway).completed) == ("shadow_due", 0)
+    assert (only(gateway).reason, only(gateway).runs.completed) == ("shadow_due", 0)
 
 
 # -- the records -----------------------------------------------------------------------------------------------------

@@ -19,12 +19,15 @@ class Chain:
     it changes.
     """
 
-    __slots__ = ("dialect", "joined", "tenant")
+    __slots__ = ("bucket", "dialect", "joined", "tenant")
 
-    def __init__(self, tenant: bytes, dialect: DialectName, joined: bytes) -> None:
+    def __init__(self, tenant: bytes, dialect: DialectName, joined: bytes, bucket: bytes = b"") -> None:
         self.tenant, self.dialect = tenant, dialect
         self.joined = joined
         """All links, one after the other."""
+        self.bucket = bucket or joined[LINK_BYTES : 2 * LINK_BYTES]
+        """`links[1]`, under which a history's checkpoints are listed; empty for a history without items. Given on
+        where it is known: much is remembered under it, and then under one object."""
 
     def __repr__(self) -> str:
         """What may be shown of it."""
@@ -51,12 +54,7 @@ class Chain:
 
     def link(self, length: int) -> bytes:
         """`links[length]` for a length that the history has."""
-        return self.joined[length * LINK_BYTES : (length + 1) * LINK_BYTES]
-
-    @property
-    def bucket(self) -> bytes:
-        """`links[1]`, under which a history's checkpoints are listed; empty for a history without items."""
-        return self.joined[LINK_BYTES : 2 * LINK_BYTES]
+        return self.bucket if length == 1 else self.joined[length * LINK_BYTES : (length + 1) * LINK_BYTES]
 
     def prefixes(self) -> Mapping[int, bytes]:
         """Every length from 1 to n with its link."""
@@ -64,4 +62,6 @@ class Chain:
 
     def cut(self, length: int) -> Chain:
         """The chain of the first `length` items."""
-        return Chain(self.tenant, self.dialect, self.joined[: (length + 1) * LINK_BYTES])
+        return Chain(
+            self.tenant, self.dialect, self.joined[: (length + 1) * LINK_BYTES], self.bucket if length else b""
+        )

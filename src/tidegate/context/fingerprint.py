@@ -79,7 +79,7 @@ class Hasher:
         for fingerprint in fingerprints:
             link = blake3(link + fingerprint, key=key).digest()
             links.append(link)
-        return Chain(chain.tenant, chain.dialect, b"".join(links))
+        return Chain(chain.tenant, chain.dialect, b"".join(links), chain.bucket)
 
     def prefix(self, dialect: DialectName) -> blake3:
         """A running hash of a body's beginning, under a key of its own for each dialect: `update` and `digest` (32

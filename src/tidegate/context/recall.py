@@ -58,6 +58,12 @@ SHORT_TAIL: Final = 512
 RECORD_BYTES: Final = 3_072
 """Of memory that a body takes beside its items, roughly."""
 
+DIGEST: Final = 16
+"""Bytes of a mark's hash. It is keyed, so that nobody can look for two beginnings that share one."""
+
+_SHORT: Final = (1 << 61) - 1
+"""A sample is cut to what compiled code keeps within itself."""
+
 MARKS: Final = 40
 """Marks of one body before those far from its end are thinned out."""
 
@@ -126,7 +132,8 @@ class Recall:
         """Takes about `max_bytes` of memory at most."""
         self._hasher, self._max = hasher, max_bytes
         self._records: OrderedDict[Record, None] = OrderedDict()
-        self._at: dict[int, tuple[Record, ...]] = {}
+        self._at: dict[int, Record | tuple[Record, ...]] = {}
+        """One is kept as it is: most are alone under their samples."""
         self._bytes = 0
         self._changes = 0
         self._told: Conversation | None = None
@@ -163,10 +170,11 @@ class Recall:
         up to there."""
         at = self._at
         for key in reversed(keys):
-            if records := at.get(key):
+            if found_at := at.get(key):
                 break
         else:
             return None
+        records = (found_at,) if isinstance(found_at, Record) else found_at
         best, place = None, -1
         for record in records:
             found = _likely(record.marks, raw)
@@ -176,7 +184,7 @@ class Recall:
             return None
         view, mark, running = memoryview(raw), best.marks[place], self._hasher.prefix(dialect)
         running.update(view[: mark.offset])
-        if running.digest() == mark.digest:
+        if running.digest(length=DIGEST) == mark.digest:
             return best, place, running
         # Something changed before it: once more, with a look at each mark on the way.
         running, done, place = self._hasher.prefix(dialect), 0, -1
@@ -185,7 +193,7 @@ class Recall:
                 break
             ahead = running.copy()
             ahead.update(view[done : mark.offset])
-            if ahead.digest() != mark.digest:
+            if ahead.digest(length=DIGEST) != mark.digest:
                 break
             running, done, place = ahead, mark.offset, n
         return (best, place, running) if place >= 0 else None
@@ -301,7 +309,11 @@ class Recall:
         self._records[record] = None
         self._bytes += weight
         for key in keys:
-            self._at[key] = (record, *self._at.get(key, ())[: ALIKE - 1])
+            before = self._at.get(key)
+            if before is None:
+                self._at[key] = record
+            else:
+                self._at[key] = (record, before) if isinstance(before, Record) else (record, *before[: ALIKE - 1])
         self._changes += 1
         if self._changes % RECOUNT == 0:
             self._bytes = self.weight
@@ -321,11 +333,12 @@ class Recall:
             return
         self._bytes -= record.weight
         for key in record.keys:
-            found = self._at.get(key, ())
-            if len(found) > 1:
-                self._at[key] = tuple([other for other in found if other is not record])
-            elif record in found:
+            found = self._at.get(key)
+            if found is record:
                 self._at.pop(key, None)
+            elif isinstance(found, tuple) and record in found:
+                left = tuple([other for other in found if other is not record])
+                self._at[key] = left[0] if len(left) == 1 else left
 
 
 def _samples(dialect: DialectName, raw: bytes) -> list[int]:
@@ -351,14 +364,14 @@ def _levels(size: int) -> int:
 def _likely(marks: tuple[Mark, ...], raw: bytes) -> int:
     """The last mark that the body seems to have, -1 for none."""
     last = marks[-1]
-    if last.offset <= (size := len(raw)) and hash(raw[last.near : last.offset]) == last.sample:
+    if last.offset <= (size := len(raw)) and hash(raw[last.near : last.offset]) & _SHORT == last.sample:
         return len(marks) - 1
     first = marks[0]
-    if first.offset > size or hash(raw[first.near : first.offset]) != first.sample:
+    if first.offset > size or hash(raw[first.near : first.offset]) & _SHORT != first.sample:
         return -1
     for place in range(len(marks) - 2, 0, -1):
         mark = marks[place]
-        if mark.offset <= size and hash(raw[mark.near : mark.offset]) == mark.sample:
+        if mark.offset <= size and hash(raw[mark.near : mark.offset]) & _SHORT == mark.sample:
             return place
     return 0 if len(marks) > 1 else -1
 
@@ -373,7 +386,7 @@ def _marks(running: blake3, raw: bytes, done: int, ends: array[int], known: int)
         offset = ends[count - 1]
         running.update(view[done:offset])
         done, near = offset, max(0, offset - SAMPLE)
-        marks.append(Mark(count, offset, running.digest(), near, hash(raw[near:offset])))
+        marks.append(Mark(count, offset, running.digest(length=DIGEST), near, hash(raw[near:offset]) & _SHORT))
     return tuple(marks)
 
 

@@ -48,13 +48,30 @@ class Failed:
     reason: str
 
 
+class Runs:
+    """What became of one conversation's compactions."""
+
+    __slots__ = ("completed", "failed", "failures", "last", "running", "unchanged")
+
+    def __init__(self) -> None:
+        self.running = 0
+        """Those that requests wait for just now."""
+        self.completed = 0
+        """All that came to an end, those that changed nothing included."""
+        self.unchanged = 0
+        self.failures = 0
+        self.last: Completed | None = None
+        self.failed: Failed | None = None
+
+
+_NONE: Final = Runs()
+"""Of all conversations that had none yet, most of them: never written to."""
+
+
 class Record:
     """What is known of one conversation."""
 
-    __slots__ = (
-        "at", "checks", "completed", "covered", "failed", "failures", "items", "last", "limits", "reason", "running",
-        "size", "target", "tenant", "unchanged",
-    )  # fmt: skip
+    __slots__ = ("at", "checks", "covered", "items", "limits", "reason", "runs", "size", "target", "tenant")
 
     def __init__(self, tenant: bytes, target: Target) -> None:
         self.tenant, self.target = tenant, target
@@ -69,20 +86,19 @@ class Record:
         """Of the history, as the client sent it."""
         self.covered = 0
         """How many of them a checkpoint stood for."""
-        self.running = 0
-        """Compactions that requests wait for just now."""
-        self.completed = 0
-        """All that came to an end, those that changed nothing included."""
-        self.unchanged = 0
-        self.failures = 0
-        self.last: Completed | None = None
-        self.failed: Failed | None = None
+        self.runs = _NONE
+
+    def own(self) -> Runs:
+        """What became of its compactions, to be written to: made when there is one."""
+        if self.runs is _NONE:
+            self.runs = Runs()
+        return self.runs
 
 
 class Records:
     """Records of conversations; the one that was checked longest ago is forgotten first.
 
-    A record takes about 600 bytes, and shares with others what is the same for all of a model.
+    A record takes about 500 bytes, and shares with others what is the same for all of a model.
     """
 
     def __init__(self, *, size: int = 4096) -> None:
@@ -114,7 +130,7 @@ class Records:
             self._known.move_to_end(key)
             record.tenant, record.target = request.tenant, request.target
         record.at, record.size, record.limits = request.now, size, limits
-        record.reason = reason or (IN_PROGRESS if record.running else REQUESTED)
+        record.reason = reason or (IN_PROGRESS if record.runs.running else REQUESTED)
         record.items, record.covered = items, covered
         record.checks += 1
 
@@ -127,26 +143,28 @@ class Records:
         """A request waits for a compaction. It must be told of its end: `ends`."""
         record = self._known.get(key)
         if record is not None:
-            record.running += 1
+            record.own().running += 1
         return record
 
     def ends(self, record: Record | None) -> None:
         """It waits no longer, however that ended."""
         if record is not None:
-            record.running -= 1
+            record.own().running -= 1
 
     def completed(self, key: Key, made: Completed, *, unchanged: bool = False) -> None:
         """A compaction came to its end."""
         self.completions += 1
         self.unchanged += unchanged
         if (record := self._known.get(key)) is not None:
-            record.completed += 1
-            record.unchanged += unchanged
-            record.last = made
+            own = record.own()
+            own.completed += 1
+            own.unchanged += unchanged
+            own.last = made
 
     def failed(self, key: Key, failure: Failed) -> None:
         """A compaction came to nothing: what was completed before stays what it was."""
         self.failures += 1
         if (record := self._known.get(key)) is not None:
-            record.failures += 1
-            record.failed = failure
+            own = record.own()
+            own.failures += 1
+            own.failed = failure

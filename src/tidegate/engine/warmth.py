@@ -28,14 +28,9 @@ class Sending(NamedTuple):
     at: float
 
 
-class _Sendings:
-    __slots__ = ("pairs", "told")
-
-    def __init__(self, pairs: array[float]) -> None:
-        self.pairs = pairs
-        """Length and time of each, one after the other."""
-        self.told: bool | None = None
-        """Whether the newest answer spoke of cached tokens; None before an answer that could."""
+_UNTOLD, _NOT_CACHED, _CACHED = -1.0, 0.0, 1.0
+"""What the newest answer said of cached tokens: nothing before an answer that could. It leads what is kept of a
+conversation; length and time of each sending follow."""
 
 
 class Warmth:
@@ -46,7 +41,7 @@ class Warmth:
     def __init__(self, *, size: int = CAPACITY) -> None:
         """Remembers so many conversations at most."""
         self._size = size
-        self._kept: OrderedDict[Key, _Sendings] = OrderedDict()
+        self._kept: OrderedDict[Key, array[float]] = OrderedDict()
 
     def __len__(self) -> int:
         """How many conversations are remembered."""
@@ -58,16 +53,15 @@ class Warmth:
         known = kept.get(key)
         if known is None:
             # What was sent under another checkpoint began otherwise: there is nothing yet that could be cached.
-            kept[key] = _Sendings(array("d", (length, now)))
+            kept[key] = array("d", (_UNTOLD, length, now))
             while len(kept) > self._size:
                 kept.popitem(last=False)
             return
-        known.told = None if cached_tokens is None else cached_tokens > 0
-        pairs = known.pairs
-        pairs.append(length)
-        pairs.append(now)
-        if len(pairs) > 4 * SENDINGS:
-            del pairs[: -2 * SENDINGS]
+        known[0] = _UNTOLD if cached_tokens is None else _CACHED if cached_tokens > 0 else _NOT_CACHED
+        known.append(length)
+        known.append(now)
+        if len(known) > 4 * SENDINGS:
+            del known[1 : -2 * SENDINGS]
         try:
             kept.move_to_end(key)
         except KeyError:  # forgotten by another thread just now
@@ -76,7 +70,7 @@ class Warmth:
     def sendings(self, key: Key) -> tuple[Sending, ...]:
         """What was sent of a conversation, oldest first; nothing where its provider has been seen not to cache."""
         known = self._kept.get(key)
-        if known is None or known.told is False:
+        if known is None or known[0] == _NOT_CACHED:
             return ()
-        pairs = known.pairs.tolist()
-        return tuple(Sending(int(length), at) for length, at in zip(pairs[::2], pairs[1::2], strict=False))
+        told = known.tolist()
+        return tuple(Sending(int(length), at) for length, at in zip(told[1::2], told[2::2], strict=False))

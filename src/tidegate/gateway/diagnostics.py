@@ -123,10 +123,10 @@ class _Page:
             "policy": self.settings.compaction.policy,
             "conversations": {
                 "known": len(records),
-                "running": sum(record.running for record in records),
-                "completed": sum(record.completed for record in records),
-                "unchanged": sum(record.unchanged for record in records),
-                "failures": sum(record.failures for record in records),
+                "running": sum(record.runs.running for record in records),
+                "completed": sum(record.runs.completed for record in records),
+                "unchanged": sum(record.runs.unchanged for record in records),
+                "failures": sum(record.runs.failures for record in records),
             },
             "models": self._models(records),
         }
@@ -180,13 +180,13 @@ class _Page:
                 "input_limit": limits.limit,
                 "threshold": limits.threshold,
                 "target": limits.target,
-                "running": record.running,
+                "running": record.runs.running,
             },
             "last_check": {"at": record.at, "reason": record.reason, "checks": record.checks},
             "completed": {
-                "count": record.completed, "unchanged": record.unchanged, "last": _completed(record.last)
+                "count": record.runs.completed, "unchanged": record.runs.unchanged, "last": _completed(record.runs.last)
             },
-            "failures": {"count": record.failures, "last": _failed(record.failed)},
+            "failures": {"count": record.runs.failures, "last": _failed(record.runs.failed)},
             "breaker": {
                 "open_until": breaker.until if breaker.until > self.now else None,
                 "rests": breaker.rests,

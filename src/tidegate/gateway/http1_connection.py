@@ -10,7 +10,6 @@ import asyncio
 import logging
 import socket
 import struct
-from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from tidegate.gateway.arrival import Arrival, next_id
@@ -48,7 +47,7 @@ class Connection(asyncio.Protocol):
         self._hub = hub
         self._requests = Requests(self._make, self._arrived)
         self._line: Line | None = None
-        self._waiting: deque[Line] = deque()
+        self._waiting: list[Line] = []
         self._fault: Refused | None = None
         self._eof = self._advancing = self._read_paused = False
         self._unsent = 0
@@ -257,7 +256,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _next(self) -> None:
-        self._line = self._waiting.popleft() if self._waiting else None
+        self._line = self._waiting.pop(0) if self._waiting else None
         if self._line is not None:
             self._advance()
         elif self._fault is not None:

@@ -12,7 +12,6 @@ import queue
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -56,12 +55,21 @@ class Sidecar:
 
     def answer(self, path: str, body: bytes, timeout: float) -> bytes:
         """Posts to it. Raises `OSError` for no answer, and for any but a 200."""
+        import urllib.request  # not before it is needed: it takes a MB
+
+        class NoRedirect(urllib.request.HTTPRedirectHandler):
+            """A redirect is no answer: what is posted goes where the settings say, and nowhere else."""
+
+            def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+                """None."""
+                return
+
         request = urllib.request.Request(  # noqa: S310 - `found` has looked at the scheme
             self.url.rstrip("/") + path, data=body, headers={"content-type": "application/json"}, method="POST"
         )
         ends = time.monotonic() + timeout
         # A neighbour on this machine or in this network: no proxy stands between.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect())
         with opener.open(request, timeout=timeout) as response:
             read = bytearray()
             while piece := response.read1(65_536):
@@ -74,14 +82,6 @@ class Sidecar:
             if declared is not None and declared.isdigit() and int(declared) != len(read):
                 raise OSError("cut")
         return bytes(read)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is no answer: what is posted goes where the settings say, and nowhere else."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """None."""
-        return
 
 
 @dataclass(frozen=True, slots=True)
